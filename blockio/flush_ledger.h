@@ -1,0 +1,114 @@
+// FlushLedger: which flushes were dispatched and which succeeded, on one leaf device with one volatile write cache
+// (rules E1-E6, E9, E11 of docs/flush_elision.md). The one place that decides whether a sync needs a flush.
+//
+// Threads: all methods are thread-safe. `durable() >= need` is the whole cost of a sync that needs nothing: one acquire
+// load, no lock, no shared line written.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+
+#include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
+#include "blockio/ticket.h"
+
+namespace elidefs::blockio {
+
+enum class AwaitOutcome : uint8_t {
+  kElided,  // already durable; the waiter was not queued
+  kJoined,  // a flush that covers the need is in flight, or is queued and not yet dispatched
+  kIssued,  // this call caused a flush
+  kFailed,  // the leaf has failed and the need was not durable before; the waiter was not queued
+};
+
+// Intrusive; owned by the caller, alive until `done` ran. `done` must not block.
+struct FlushWaiter {
+  Ticket need = kNoNeed;
+  int error = 0;  // result: 0 or EIO
+  void (*done)(FlushWaiter* waiter) = nullptr;
+  void* context = nullptr;
+  FlushWaiter* next = nullptr;
+};
+
+struct FlushStats {
+  Ticket issued = 0;
+  Ticket durable = 0;
+  uint64_t requested = 0;  // Await calls
+  uint64_t elided = 0;
+  uint64_t joined = 0;
+  uint64_t caused = 0;     // Await calls that caused a flush
+  uint64_t refused = 0;    // Await calls answered EIO at once
+  uint64_t failed_flushes = 0;
+  bool failed = false;
+};
+
+// Test-only seams: each plants one bug that the suite must catch (`planted.*` tests). All off in production.
+struct LedgerPlantedBugs {
+  bool always_elide = false;
+  bool need_is_issued = false;       // records `issued` instead of `issued + 1` (breaks E2)
+  bool durable_on_failure = false;   // a failed flush advances `durable` (breaks E4)
+  bool retire_out_of_order = false;  // breaks E3
+};
+
+class FlushLedger {
+ public:
+  // `dispatch` asks the block layer for one more flush; it must arrange that Dispatched/Completed are called for it. It is
+  // called without locks held. `volatile_cache` false: nothing is ever issued (E9).
+  FlushLedger(bool volatile_cache, std::function<void()> dispatch);
+  FlushLedger(const FlushLedger&) = delete;
+  FlushLedger& operator=(const FlushLedger&) = delete;
+
+  // E2: the need of a write whose completion the caller has just acquired. kNoNeed without a volatile cache.
+  Ticket NeedOfCompletedWrite() const;
+  Ticket durable() const { return durable_.load(std::memory_order_acquire); }
+  Ticket issued() const { return issued_.load(std::memory_order_acquire); }
+  // An inode is stable iff this holds (E3).
+  bool IsDurable(Ticket need) const { return durable() >= need; }
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+
+  // E3/E5: elide, join or issue. On kJoined/kIssued `waiter->done` is called exactly once, possibly before this returns.
+  AwaitOutcome Await(FlushWaiter* waiter) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Blocking form; `outcome` may be null. Returns 0 or EIO.
+  [[nodiscard]] int AwaitBlocking(Ticket need, AwaitOutcome* outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A flush regardless of needs: the first of a mount (E11). Returns 0 or EIO.
+  [[nodiscard]] int FlushUnconditionally() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Called by the block layer. Dispatched (E1) takes the ticket, before the request is published to the device.
+  Ticket Dispatched() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Completed(Ticket ticket, int error) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A flush that was asked for could not be dispatched at all (device gone): retires as failed.
+  void NeverDispatched(int error) ABSL_LOCKS_EXCLUDED(mutex_);
+  // E4/E12: the leaf lost its cache, a request timed out. Every waiter and every unstable need answers EIO from now on.
+  void FailLeaf() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  FlushStats Stats() const ABSL_LOCKS_EXCLUDED(mutex_);
+  void PlantBugs(const LedgerPlantedBugs& bugs) { bugs_ = bugs; }
+
+ private:
+  struct InFlight {
+    Ticket ticket;
+    bool done;
+  };
+  // Moves the waiters that `durable` (or the failure) releases onto `released`.
+  void Retire(FlushWaiter** released) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void RunAll(FlushWaiter* released);
+
+  const bool volatile_cache_;
+  const std::function<void()> dispatch_;
+  std::atomic<Ticket> issued_{0};
+  std::atomic<Ticket> durable_{0};
+  std::atomic<bool> failed_{false};
+  LedgerPlantedBugs bugs_;
+
+  mutable Mutex mutex_;
+  std::deque<InFlight> in_flight_ ABSL_GUARDED_BY(mutex_);  // in ticket order; bounded by the number of flush queues
+  uint64_t undispatched_ ABSL_GUARDED_BY(mutex_) = 0;       // flushes asked for whose Dispatched has not come yet
+  FlushWaiter* waiters_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  FlushStats counts_ ABSL_GUARDED_BY(mutex_);               // issued/durable/failed are filled in by Stats()
+  std::atomic<uint64_t> elided_fast_{0};
+};
+
+}  // namespace elidefs::blockio

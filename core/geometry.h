@@ -1,0 +1,66 @@
+// Geometry: the constants of one mounted volume, validated once at open (core/ondisk/validate.h) and trusted afterwards.
+#pragma once
+
+#include <cstdint>
+
+#include "core/ondisk/super_block.h"
+
+namespace elidefs::core {
+
+using BlockNumber = uint64_t;   // filesystem block on the device
+using LogicalBlock = uint32_t;  // block within a file
+using InodeNumber = uint32_t;
+using GroupNumber = uint32_t;
+
+struct BlockRange {
+  BlockNumber start = 0;
+  uint32_t count = 0;
+};
+
+struct Geometry {
+  uint32_t block_bytes = 0;
+  uint32_t block_shift = 0;
+  BlockNumber block_count = 0;
+  BlockNumber first_data_block = 0;
+  uint32_t blocks_per_group = 0;
+  uint32_t inodes_per_group = 0;
+  InodeNumber inode_count = 0;
+  InodeNumber first_inode = 0;  // first non-reserved
+  uint32_t inode_bytes = 0;
+  uint32_t descriptor_bytes = 0;  // 32 or s_desc_size
+  GroupNumber group_count = 0;
+  uint32_t groups_per_flex = 1;
+  uint32_t feature_compat = 0;
+  uint32_t feature_incompat = 0;
+  uint32_t feature_ro_compat = 0;
+  uint32_t checksum_seed = 0;  // s_checksum_seed with csum_seed, else crc32c(~0, uuid)
+  uint32_t hash_seed[4] = {};
+  uint32_t want_extra_inode_bytes = 32;
+  uint64_t reserved_blocks = 0;  // s_r_blocks_count
+  uint16_t reserved_uid = 0;
+  uint16_t reserved_gid = 0;
+  uint8_t default_hash_version = 0;
+  bool hash_unsigned = false;  // s_flags says unsigned chars in htree hashes
+
+  bool metadata_csum() const { return (feature_ro_compat & kRoCompatMetadataCsum) != 0; }
+  bool has_64bit() const { return (feature_incompat & kIncompat64Bit) != 0; }
+  bool has_filetype() const { return (feature_incompat & kIncompatFiletype) != 0; }
+  GroupNumber GroupOfBlock(BlockNumber block) const {
+    return static_cast<GroupNumber>((block - first_data_block) / blocks_per_group);
+  }
+  BlockNumber FirstBlockOfGroup(GroupNumber group) const {
+    return first_data_block + static_cast<BlockNumber>(group) * blocks_per_group;
+  }
+  // The last group may be shorter.
+  uint32_t BlocksInGroup(GroupNumber group) const {
+    const BlockNumber left = block_count - FirstBlockOfGroup(group);
+    return left < blocks_per_group ? static_cast<uint32_t>(left) : blocks_per_group;
+  }
+  GroupNumber GroupOfInode(InodeNumber inode) const { return (inode - 1) / inodes_per_group; }
+  BlockNumber SuperBlockNumber() const { return block_bytes == 1024 ? 1 : 0; }
+  bool IsDataBlockValid(BlockNumber start, uint64_t count) const {
+    return start >= first_data_block + 1 && start < block_count && count <= block_count - start;
+  }
+};
+
+}  // namespace elidefs::core
