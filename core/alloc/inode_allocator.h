@@ -1,0 +1,36 @@
+// InodeAllocator: inode bitmap, descriptor counts, itable_unused, uninit groups. Threads: thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/alloc/group_table.h"
+#include "core/geometry.h"
+#include "core/journal/journal.h"
+
+namespace elidefs::core {
+
+class InodeAllocator {
+ public:
+  static constexpr uint32_t kCredits = 4;  // inode bitmap, descriptor, block bitmap when it was uninit, its descriptor
+
+  InodeAllocator(const Geometry* geometry, GroupTable* groups);
+
+  // Files go to the parent's group while it has room; directories below the root are spread over (flex) groups as the
+  // Orlov rule suggests. `slot_uninitialized` tells that the table slot must be built from zero, not read. ENOSPC.
+  absl::StatusOr<InodeNumber> Allocate(Handle& handle, InodeNumber parent, bool directory, bool* slot_uninitialized);
+  absl::Status Free(Handle& handle, InodeNumber inode, bool directory);
+  // True if the bitmap says so; EUCLEAN beyond the table.
+  absl::StatusOr<bool> IsAllocated(InodeNumber inode);
+
+  uint64_t free_inodes() const { return free_inodes_.load(std::memory_order_relaxed); }
+
+ private:
+  const Geometry* const geometry_;
+  GroupTable* const groups_;
+  std::atomic<uint64_t> free_inodes_{0};
+};
+
+}  // namespace elidefs::core

@@ -1,0 +1,31 @@
+// InodeStore: inodes between their table blocks and memory.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/inode/inode.h"
+
+namespace elidefs::core {
+
+struct VolumeContext;
+
+class InodeStore {
+ public:
+  explicit InodeStore(VolumeContext* context) : context_(context) {}
+
+  // Decodes and checks (checksum, mode, size against the format's limits, flags we know, extra size) an allocated inode.
+  // ENOENT when the inode is free or deleted (links 0, not an orphan), EUCLEAN when damaged, EOPNOTSUPP for kinds we refuse
+  // (inline data, encrypted, ...). `allow_orphan` accepts links == 0 with a mode (orphan processing).
+  absl::StatusOr<InodeRef> Read(InodeNumber inode, bool allow_orphan);
+  // A fresh object for an inode just allocated: table buffer attached (zeroed slot), fields at their defaults, crtime now.
+  // The generation is one more than what the slot held.
+  absl::StatusOr<InodeRef> Create(InodeNumber inode, bool slot_uninitialized);
+  // Encodes the decoded fields into the table buffer (keeping in-inode xattrs and fields we do not know), sets the
+  // checksum and marks the buffer dirty (1 credit). Upgrades extra_bytes to want_extra_isize on new inodes only.
+  absl::Status Write(Handle& handle, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+
+ private:
+  VolumeContext* const context_;
+};
+
+}  // namespace elidefs::core
