@@ -5,16 +5,17 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
 
 namespace elidefs {
 namespace {
 
-constexpr std::string_view kErrnoPayload = "elidefs/errno";
+constexpr absl::string_view kErrnoPayload = "elidefs/errno";
 
 }  // namespace
 
 absl::Status ErrnoError(int error, std::string_view message) {
-  absl::Status status(absl::ErrnoToStatusCode(error), message);
+  absl::Status status(absl::ErrnoToStatusCode(error), absl::string_view(message.data(), message.size()));
   status.SetPayload(kErrnoPayload, absl::Cord(std::to_string(error)));
   return status;
 }
