@@ -39,8 +39,8 @@ struct FlushStats {
   uint64_t requested = 0;  // Await calls
   uint64_t elided = 0;
   uint64_t joined = 0;
-  uint64_t caused = 0;     // Await calls that caused a flush
-  uint64_t refused = 0;    // Await calls answered EIO at once
+  uint64_t caused = 0;   // Await calls that caused a flush
+  uint64_t refused = 0;  // Await calls answered EIO at once
   uint64_t failed_flushes = 0;
   bool failed = false;
 };
@@ -55,8 +55,8 @@ struct LedgerPlantedBugs {
 
 class FlushLedger {
  public:
-  // `dispatch` asks the block layer for one more flush; it must arrange that Dispatched/Completed are called for it. It is
-  // called without locks held. `volatile_cache` false: nothing is ever issued (E9).
+  // `dispatch` asks the block layer for one more flush; it must arrange that Dispatched/Completed are called for it. It
+  // is called without locks held. `volatile_cache` false: nothing is ever issued (E9).
   FlushLedger(bool volatile_cache, std::function<void()> dispatch);
   FlushLedger(const FlushLedger&) = delete;
   FlushLedger& operator=(const FlushLedger&) = delete;
@@ -69,12 +69,17 @@ class FlushLedger {
   bool IsDurable(Ticket need) const { return durable() >= need; }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
-  // E3/E5: elide, join or issue. On kJoined/kIssued `waiter->done` is called exactly once, possibly before this returns.
+  // E3/E5: elide, join or issue. On kJoined/kIssued `waiter->done` is called exactly once, possibly before this
+  // returns.
   AwaitOutcome Await(FlushWaiter* waiter) ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocking form; `outcome` may be null. Returns 0 or EIO.
   [[nodiscard]] int AwaitBlocking(Ticket need, AwaitOutcome* outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // A flush regardless of needs: the first of a mount (E11). Returns 0 or EIO.
   [[nodiscard]] int FlushUnconditionally() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Waits for a ticket that was taken (E3): `done` is called exactly once, possibly before this returns, with EIO when
+  // the leaf fails first. For the block layer's own sequences; not counted as a request.
+  void AwaitRetirement(FlushWaiter* waiter) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Called by the block layer. Dispatched (E1) takes the ticket, before the request is published to the device.
   Ticket Dispatched() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -92,6 +97,9 @@ class FlushLedger {
     Ticket ticket;
     bool done;
   };
+  // Queues the waiter; true when a flush has to be asked for (E5 found none to join).
+  bool Enqueue(FlushWaiter* waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the waiters that `durable` (or the failure) releases onto `released`.
   void Retire(FlushWaiter** released) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void RunAll(FlushWaiter* released);
@@ -105,9 +113,10 @@ class FlushLedger {
 
   mutable Mutex mutex_;
   std::deque<InFlight> in_flight_ ABSL_GUARDED_BY(mutex_);  // in ticket order; bounded by the number of flush queues
-  uint64_t undispatched_ ABSL_GUARDED_BY(mutex_) = 0;       // flushes asked for whose Dispatched has not come yet
+  // 1 while the newest flush asked for has seen no Dispatched since; any flush dispatched meanwhile satisfies it too.
+  uint64_t undispatched_ ABSL_GUARDED_BY(mutex_) = 0;
   FlushWaiter* waiters_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  FlushStats counts_ ABSL_GUARDED_BY(mutex_);               // issued/durable/failed are filled in by Stats()
+  FlushStats counts_ ABSL_GUARDED_BY(mutex_);  // issued/durable/failed are filled in by Stats()
   std::atomic<uint64_t> elided_fast_{0};
 };
 

@@ -24,8 +24,8 @@ namespace elidefs::blockio {
 class HardwareQueue;
 
 struct RequestQueueOptions {
-  uint32_t hardware_queues = 0;      // 0: one per CPU, at most 4 and at most the device's max_queues
-  uint32_t queue_depth = 64;         // tags per hardware queue, 2..1024
+  uint32_t hardware_queues = 0;         // 0: one per CPU, at most 4 and at most the device's max_queues
+  uint32_t queue_depth = 64;            // tags per hardware queue, 2..1024
   uint32_t flush_starvation_ms = 5000;  // C3: a flush deferred for longer than this overrides C2
 };
 
@@ -55,8 +55,9 @@ class RequestQueue {
   RequestQueue& operator=(const RequestQueue&) = delete;
 
   // Asynchronous; never waits for a tag (bios queue in submission order per hardware queue, bounded by the submitters).
-  // Blocks only while the queue is frozen. Bios larger than the device's max_transfer are split; end_io comes once, after
-  // the last child, with the first error. A kFlush bio with no ledger waiter is legal and gets a ticket like any other.
+  // Blocks only while the queue is frozen. Bios larger than the device's max_transfer are split; end_io comes once,
+  // after the last child, with the first error. A kFlush bio with no ledger waiter is legal and gets a ticket like any
+  // other.
   void Submit(Bio* bio);
 
   // Submits and waits, polling the bio's hardware queue for a short while before it sleeps. Ignores bio->end_io.
