@@ -1,4 +1,5 @@
-// Geometry: the constants of one mounted volume, validated once at open (core/ondisk/validate.h) and trusted afterwards.
+// Geometry: the constants of one mounted volume, validated once at open (core/ondisk/validate.h) and trusted
+// afterwards.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,13 @@ struct Geometry {
   uint32_t descriptor_bytes = 0;  // 32 or s_desc_size
   GroupNumber group_count = 0;
   uint32_t groups_per_flex = 1;
+  uint32_t blocks_per_cluster = 1;   // above 1 with bigalloc, which is mounted read-only
+  uint32_t reserved_gdt_blocks = 0;  // kept behind the descriptors for resize_inode
   uint32_t feature_compat = 0;
   uint32_t feature_incompat = 0;
   uint32_t feature_ro_compat = 0;
-  uint32_t checksum_seed = 0;  // s_checksum_seed with csum_seed, else crc32c(~0, uuid)
+  uint32_t checksum_seed = 0;     // s_checksum_seed with csum_seed, else crc32c(~0, uuid)
+  uint16_t group_crc16_seed = 0;  // crc16(~0, uuid): descriptors of uninit_bg volumes without metadata_csum
   uint32_t hash_seed[4] = {};
   uint32_t want_extra_inode_bytes = 32;
   uint64_t reserved_blocks = 0;  // s_r_blocks_count
@@ -57,6 +61,12 @@ struct Geometry {
     return left < blocks_per_group ? static_cast<uint32_t>(left) : blocks_per_group;
   }
   GroupNumber GroupOfInode(InodeNumber inode) const { return (inode - 1) / inodes_per_group; }
+  uint32_t DescriptorsPerBlock() const { return block_bytes / descriptor_bytes; }
+  uint32_t DescriptorBlockCount() const { return (group_count + DescriptorsPerBlock() - 1) / DescriptorsPerBlock(); }
+  uint32_t InodesPerBlock() const { return block_bytes / inode_bytes; }
+  uint32_t InodeTableBlocksPerGroup() const {
+    return static_cast<uint32_t>((uint64_t{inodes_per_group} * inode_bytes + block_bytes - 1) / block_bytes);
+  }
   BlockNumber SuperBlockNumber() const { return block_bytes == 1024 ? 1 : 0; }
   bool IsDataBlockValid(BlockNumber start, uint64_t count) const {
     return start >= first_data_block + 1 && start < block_count && count <= block_count - start;
