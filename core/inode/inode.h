@@ -41,7 +41,6 @@ class Inode {
   uint32_t links ABSL_GUARDED_BY(mutex) = 0;  // 1 on a dir_nlink directory with more than 65,000 links
   uint32_t flags ABSL_GUARDED_BY(mutex) = 0;  // InodeFlag
   uint32_t generation ABSL_GUARDED_BY(mutex) = 0;
-  uint32_t dtime ABSL_GUARDED_BY(mutex) = 0;  // next orphan while on the orphan list
   uint64_t size_bytes ABSL_GUARDED_BY(mutex) = 0;       // what users see: includes writes accepted and not yet on disk
   uint64_t disk_size_bytes ABSL_GUARDED_BY(mutex) = 0;  // what i_size says: moves after data completed (D2)
   uint64_t blocks_512 ABSL_GUARDED_BY(mutex) = 0;       // i_blocks in 512-byte units, whatever its unit on disk
@@ -57,7 +56,13 @@ class Inode {
   BufferRef table_buffer ABSL_GUARDED_BY(mutex);  // the inode-table block; held for the life of the object
   uint32_t table_offset_bytes ABSL_GUARDED_BY(mutex) = 0;
   bool on_orphan_list ABSL_GUARDED_BY(mutex) = false;
+  bool times_dirty ABSL_GUARDED_BY(mutex) = false;  // timestamps changed by an overwrite, not in a transaction yet
   bool deleted ABSL_GUARDED_BY(mutex) = false;  // freed on disk; the object only waits for its last reference
+
+  // Held while the inode is encoded into its table slot, so that the orphan list can relink a predecessor (dtime only) without
+  // that inode's `mutex`. Leaf lock.
+  Mutex encode_mutex;
+  std::atomic<uint32_t> dtime{0};  // i_dtime: deletion time, or the next orphan while on the orphan list
 
   // Durability (docs/flush_elision.md). Atomic: read on the sync path without `mutex`.
   std::atomic<TransactionId> sync_tid{0};      // last transaction with any change of this inode

@@ -23,6 +23,9 @@ class InodeStore {
   // Encodes the decoded fields into the table buffer (keeping in-inode xattrs and fields we do not know), sets the
   // checksum and marks the buffer dirty (1 credit). Upgrades extra_bytes to want_extra_isize on new inodes only.
   absl::Status Write(Handle& handle, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  // Changes i_dtime alone (orphan list relinking; 1 credit). Does not need the inode's mutex.
+  absl::Status WriteDtime(Handle& handle, Inode& inode, uint32_t dtime, const BufferRef& table_buffer,
+                          uint32_t table_offset_bytes) ABSL_LOCKS_EXCLUDED(inode.encode_mutex);
 
  private:
   VolumeContext* const context_;

@@ -1,0 +1,30 @@
+// DirtyTimes: inodes whose timestamps an overwrite changed in memory only. They enter a transaction when somebody needs them
+// there: fsync, unmount, eviction. Timestamps alone never cost an fdatasync a commit.
+#pragma once
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "core/inode/inode.h"
+#include "core/volume_context.h"
+
+namespace elidefs::core {
+
+class DirtyTimes {
+ public:
+  explicit DirtyTimes(VolumeContext* context) : context_(context) {}
+
+  void Add(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
+  // The inode's times went into a transaction with some other change.
+  void Remove(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  // Writes the times of all listed inodes into the running transaction, so that one commit serves the fsyncs of all of them. Blocks
+  // for journal space and inode mutexes; holds no lock at entry.
+  absl::Status WriteAll();
+
+ private:
+  VolumeContext* const context_;
+  Mutex mutex_;  // leaf
+  absl::flat_hash_map<InodeNumber, InodeRef> inodes_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace elidefs::core
