@@ -60,8 +60,9 @@ class VolatileCacheDevice : public BlockDevice {
   // Events so far; stable once nothing is in flight.
   virtual size_t event_count() const = 0;
   virtual const DeviceEvent& event(size_t index) const = 0;
-  // The image after a power cut just before event `index` (index == event_count(): after everything). The same seed gives
-  // the same bytes. `kCutDropAll` loses everything a cut may lose, `kCutKeepAll` nothing, `kCutRandom` decides per sector.
+  // The image after a power cut just before event `index` (index == event_count(): after everything). The same seed
+  // gives the same bytes. `kCutDropAll` loses everything a cut may lose, `kCutKeepAll` nothing, `kCutRandom` decides
+  // per sector.
   enum class Cut : uint8_t { kDropAll, kKeepAll, kRandom };
   virtual std::vector<uint8_t> ImageAfterCut(size_t index, Cut mode, uint64_t seed) const = 0;
 };
