@@ -44,7 +44,8 @@ struct Geometry {
   uint16_t reserved_uid = 0;
   uint16_t reserved_gid = 0;
   uint8_t default_hash_version = 0;
-  bool hash_unsigned = false;  // s_flags says unsigned chars in htree hashes
+  GroupNumber backup_groups[2] = {};  // with sparse_super2: the groups that hold backups
+  bool hash_unsigned = false;         // s_flags says unsigned chars in htree hashes
 
   bool metadata_csum() const { return (feature_ro_compat & kRoCompatMetadataCsum) != 0; }
   bool has_64bit() const { return (feature_incompat & kIncompat64Bit) != 0; }
