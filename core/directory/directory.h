@@ -24,7 +24,10 @@ struct DirectoryMatch {
 
 class Directory {
  public:
-  Directory(VolumeContext* context, Inode* inode) : context_(context), inode_(inode) {}
+  // A named local variable tells the thread-safety analysis that the directory's inode is the locked one.
+  Directory(VolumeContext* context, Inode* inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex)
+      ABSL_ASSERT_EXCLUSIVE_LOCK(inode_->mutex)
+      : context_(context), inode_(inode) {}
 
   absl::StatusOr<DirectoryMatch> Find(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // The entry must not exist. May allocate a block (extent insertion included) and grow i_size; then the caller writes the

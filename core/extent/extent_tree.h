@@ -26,7 +26,10 @@ struct Mapping {
 
 class ExtentTree {
  public:
-  ExtentTree(VolumeContext* context, Inode* inode) : context_(context), inode_(inode) {}
+  // A named local variable tells the thread-safety analysis that the tree's inode is the locked one.
+  ExtentTree(VolumeContext* context, Inode* inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex)
+      ABSL_ASSERT_EXCLUSIVE_LOCK(inode_->mutex)
+      : context_(context), inode_(inode) {}
 
   // An empty root into inode.block_area.
   static void InitializeRoot(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
