@@ -96,6 +96,8 @@ struct ExtentTail {
   Le32 et_checksum;
 };
 static_assert(sizeof(ExtentHeader) == 12 && sizeof(ExtentIndex) == 12 && sizeof(ExtentLeaf) == 12);
+static_assert(sizeof(ExtentTail) == 4 && offsetof(ExtentHeader, eh_depth) == 6);
+static_assert(offsetof(ExtentIndex, ei_leaf_hi) == 8 && offsetof(ExtentLeaf, ee_start_lo) == 8);
 
 struct RawDirectoryEntry {
   Le32 inode;    // 0: unused
@@ -105,6 +107,7 @@ struct RawDirectoryEntry {
   // char name[name_len] follows
 };
 static_assert(sizeof(RawDirectoryEntry) == 8);
+static_assert(offsetof(RawDirectoryEntry, name_len) == 6 && offsetof(RawDirectoryEntry, file_type) == 7);
 // Fake entry at the end of a leaf block on metadata_csum volumes.
 struct DirectoryTail {
   Le32 det_reserved_zero1;
@@ -114,6 +117,7 @@ struct DirectoryTail {
   Le32 det_checksum;
 };
 static_assert(sizeof(DirectoryTail) == 12);
+static_assert(offsetof(DirectoryTail, det_reserved_ft) == 7 && offsetof(DirectoryTail, det_checksum) == 8);
 inline constexpr uint8_t kDirectoryTailType = 0xDE;
 
 // htree: root block = fake "." and ".." entries, DxRootInfo, then count/limit and entries; an inner node = fake entry of
@@ -138,6 +142,7 @@ struct DxTail {
   Le32 dt_checksum;
 };
 static_assert(sizeof(DxRootInfo) == 8 && sizeof(DxEntry) == 8 && sizeof(DxCountLimit) == 4 && sizeof(DxTail) == 8);
+static_assert(offsetof(DxRootInfo, hash_version) == 4 && offsetof(DxRootInfo, indirect_levels) == 6);
 
 enum DirectoryFileType : uint8_t {
   kTypeUnknown = 0,

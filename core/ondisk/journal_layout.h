@@ -21,6 +21,7 @@ struct JournalHeader {
   Be32 h_blocktype;
   Be32 h_sequence;
 };
+static_assert(sizeof(JournalHeader) == 12 && offsetof(JournalHeader, h_sequence) == 8);
 struct JournalSuperBlock {
   JournalHeader s_header;
   Be32 s_blocksize;
@@ -73,6 +74,7 @@ struct JournalTag {  // without; 8 bytes, t_blocknr_high only with 64BIT
   Be32 t_blocknr_high;
 };
 static_assert(sizeof(JournalTag3) == 16 && sizeof(JournalTag) == 12);
+static_assert(offsetof(JournalTag3, t_checksum) == 12 && offsetof(JournalTag, t_blocknr_high) == 8);
 enum JournalTagFlag : uint32_t {
   kTagEscape = 1,
   kTagSameUuid = 2,
@@ -97,5 +99,6 @@ static_assert(offsetof(JournalCommitBlock, h_chksum) == 16 && offsetof(JournalCo
 struct JournalBlockTail {
   Be32 t_checksum;  // last 4 bytes of descriptor and revoke blocks
 };
+static_assert(sizeof(JournalBlockTail) == 4);
 
 }  // namespace elidefs::core
