@@ -65,6 +65,8 @@ class VolatileCacheDevice : public BlockDevice {
   // per sector.
   enum class Cut : uint8_t { kDropAll, kKeepAll, kRandom };
   virtual std::vector<uint8_t> ImageAfterCut(size_t index, Cut mode, uint64_t seed) const = 0;
+  // The same into a buffer that is used again. Indices in ascending order cost one pass over the history in all.
+  virtual void ImageAfterCutInto(size_t index, Cut mode, uint64_t seed, std::vector<uint8_t>* image) const = 0;
 };
 
 // A stackable device that injects errors and delays into another one.
