@@ -39,12 +39,21 @@ clean_scratch() {
   rm -rf --one-file-system "$folder"
 }
 
+end_scratch() {
+  # A script that runs a command in the background keeps its process number in `running`.
+  if [[ -n ${running:-} ]] && kill "$running" 2>/dev/null; then
+    wait "$running" || true
+  fi
+  cd /
+  clean_scratch "$SCRATCH"
+}
+
 # Sets and exports TMPDIR. /var/tmp rather than /tmp, which may be a tmpfs without O_DIRECT.
 use_scratch() {
   SCRATCH=$(mktemp -d "${TMPDIR:-/var/tmp}/elidefs.XXXXXX")
   SCRATCH=$(cd "$SCRATCH" && pwd -P)
   export TMPDIR=$SCRATCH
-  trap 'status=$?; trap - EXIT; cd /; clean_scratch "$SCRATCH"; exit $status' EXIT
+  trap 'status=$?; trap - EXIT; end_scratch; exit $status' EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
 }
