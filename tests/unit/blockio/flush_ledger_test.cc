@@ -1,0 +1,390 @@
+#include "blockio/flush_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace elidefs::blockio {
+namespace {
+
+struct Waiter {
+  FlushWaiter waiter;
+  int done = 0;
+  explicit Waiter(Ticket need) {
+    waiter.need = need;
+    waiter.context = this;
+    waiter.done = [](FlushWaiter* w) { ++static_cast<Waiter*>(w->context)->done; };
+  }
+  bool Released(int error) const { return done == 1 && waiter.error == error; }
+};
+
+class Ledger : public ::testing::Test {
+ protected:
+  int asked_ = 0;
+  FlushLedger ledger_{true, [this] { ++asked_; }};
+
+  void ExpectCountsAddUp() {
+    const FlushStats stats = ledger_.Stats();
+    EXPECT_EQ(stats.requested, stats.elided + stats.joined + stats.caused + stats.refused);
+    EXPECT_LE(stats.durable, stats.issued);
+  }
+  void TearDown() override { ExpectCountsAddUp(); }
+};
+
+TEST_F(Ledger, E2NeedIsTheNextTicket) {
+  EXPECT_EQ(ledger_.NeedOfCompletedWrite(), 1U);
+  EXPECT_EQ(ledger_.Dispatched(), 1U);
+  // A flush dispatched before the completion never covers the write.
+  EXPECT_EQ(ledger_.NeedOfCompletedWrite(), 2U);
+  ledger_.Completed(1, 0);
+  EXPECT_EQ(ledger_.NeedOfCompletedWrite(), 2U);
+  EXPECT_FALSE(ledger_.IsDurable(2));
+}
+
+TEST_F(Ledger, E3ElidesWhatIsDurableAndWhatNeedsNothing) {
+  Waiter nothing(kNoNeed);
+  EXPECT_EQ(ledger_.Await(&nothing.waiter), AwaitOutcome::kElided);
+  Waiter first(1);
+  EXPECT_EQ(ledger_.Await(&first.waiter), AwaitOutcome::kIssued);
+  EXPECT_EQ(asked_, 1);
+  ledger_.Completed(ledger_.Dispatched(), 0);
+  EXPECT_TRUE(first.Released(0));
+  Waiter again(1);
+  EXPECT_EQ(ledger_.Await(&again.waiter), AwaitOutcome::kElided);
+  EXPECT_EQ(again.done, 0);
+  EXPECT_EQ(asked_, 1);
+  const FlushStats stats = ledger_.Stats();
+  EXPECT_EQ(stats.requested, 3U);
+  EXPECT_EQ(stats.elided, 2U);
+  EXPECT_EQ(stats.caused, 1U);
+}
+
+TEST_F(Ledger, E5JoinsAFlushInFlightThatCovers) {
+  const Ticket ticket = ledger_.Dispatched();
+  Waiter covered(ticket);
+  EXPECT_EQ(ledger_.Await(&covered.waiter), AwaitOutcome::kJoined);
+  EXPECT_EQ(asked_, 0);
+  EXPECT_EQ(covered.done, 0);  // nobody returns early
+  ledger_.Completed(ticket, 0);
+  EXPECT_TRUE(covered.Released(0));
+}
+
+TEST_F(Ledger, E5AFlushInFlightThatDoesNotCoverIsNotJoined) {
+  const Ticket ticket = ledger_.Dispatched();
+  Waiter late(ledger_.NeedOfCompletedWrite());
+  EXPECT_EQ(ledger_.Await(&late.waiter), AwaitOutcome::kIssued);
+  ledger_.Completed(ticket, 0);
+  EXPECT_EQ(late.done, 0);
+  ledger_.Completed(ledger_.Dispatched(), 0);
+  EXPECT_TRUE(late.Released(0));
+}
+
+TEST_F(Ledger, E5JoinsAFlushThatIsNotDispatchedYet) {
+  Waiter first(1);
+  Waiter second(1);
+  EXPECT_EQ(ledger_.Await(&first.waiter), AwaitOutcome::kIssued);
+  EXPECT_EQ(ledger_.Await(&second.waiter), AwaitOutcome::kJoined);
+  EXPECT_EQ(asked_, 1);
+  ledger_.Completed(ledger_.Dispatched(), 0);
+  EXPECT_TRUE(first.Released(0));
+  EXPECT_TRUE(second.Released(0));
+}
+
+TEST_F(Ledger, AFlushSomebodyElseDispatchesServesWaitersButNotLaterNeeds) {
+  Waiter first(1);
+  EXPECT_EQ(ledger_.Await(&first.waiter), AwaitOutcome::kIssued);
+  const Ticket foreign = ledger_.Dispatched();  // a bio's PREFLUSH, say
+  Waiter later(ledger_.NeedOfCompletedWrite());
+  EXPECT_EQ(ledger_.Await(&later.waiter), AwaitOutcome::kIssued);
+  EXPECT_EQ(asked_, 2);
+  ledger_.Completed(foreign, 0);
+  EXPECT_TRUE(first.Released(0));
+  EXPECT_EQ(later.done, 0);
+  ledger_.Completed(ledger_.Dispatched(), 0);
+  EXPECT_TRUE(later.Released(0));
+}
+
+TEST_F(Ledger, E3RetiresInTicketOrder) {
+  const Ticket first = ledger_.Dispatched();
+  const Ticket second = ledger_.Dispatched();
+  Waiter on_first(first);
+  Waiter on_second(second);
+  EXPECT_EQ(ledger_.Await(&on_first.waiter), AwaitOutcome::kJoined);
+  EXPECT_EQ(ledger_.Await(&on_second.waiter), AwaitOutcome::kJoined);
+  ledger_.Completed(second, 0);
+  EXPECT_EQ(ledger_.durable(), 0U);
+  EXPECT_EQ(on_first.done + on_second.done, 0);
+  ledger_.Completed(first, 0);
+  EXPECT_EQ(ledger_.durable(), 2U);
+  EXPECT_TRUE(on_first.Released(0));
+  EXPECT_TRUE(on_second.Released(0));
+}
+
+TEST_F(Ledger, E4EarlierFailsLaterSucceedsAfterwards) {
+  const Ticket first = ledger_.Dispatched();
+  const Ticket second = ledger_.Dispatched();
+  Waiter on_first(first);
+  Waiter on_second(second);
+  (void)ledger_.Await(&on_first.waiter);
+  (void)ledger_.Await(&on_second.waiter);
+  ledger_.Completed(first, ENOSPC);
+  // Both were in flight, both count as failed.
+  EXPECT_TRUE(on_first.Released(EIO));
+  EXPECT_TRUE(on_second.Released(EIO));
+  ledger_.Completed(second, 0);
+  EXPECT_EQ(ledger_.durable(), 0U);
+  EXPECT_TRUE(ledger_.failed());
+  EXPECT_EQ(ledger_.Stats().failed_flushes, 2U);
+}
+
+TEST_F(Ledger, E4LaterSucceedsFirstThenTheEarlierFails) {
+  const Ticket first = ledger_.Dispatched();
+  const Ticket second = ledger_.Dispatched();
+  Waiter on_second(second);
+  (void)ledger_.Await(&on_second.waiter);
+  ledger_.Completed(second, 0);
+  EXPECT_EQ(on_second.done, 0);
+  ledger_.Completed(first, EIO);
+  EXPECT_TRUE(on_second.Released(EIO));
+  EXPECT_EQ(ledger_.durable(), 0U);
+  EXPECT_EQ(ledger_.Stats().failed_flushes, 2U);
+}
+
+TEST_F(Ledger, E4LaterFailsWhileTheEarlierIsInFlight) {
+  const Ticket first = ledger_.Dispatched();
+  const Ticket second = ledger_.Dispatched();
+  Waiter on_first(first);
+  (void)ledger_.Await(&on_first.waiter);
+  ledger_.Completed(second, EIO);
+  EXPECT_TRUE(on_first.Released(EIO));  // every flush in flight counts as failed
+  ledger_.Completed(first, 0);
+  EXPECT_EQ(ledger_.durable(), 0U);
+}
+
+TEST_F(Ledger, E4AFailedLeafRefusesUnstableNeedsForEverAndKeepsStableOnes) {
+  ledger_.Completed(ledger_.Dispatched(), 0);
+  ledger_.Completed(ledger_.Dispatched(), EIO);
+  for (int i = 0; i < 3; ++i) {
+    Waiter stable(1);
+    EXPECT_EQ(ledger_.Await(&stable.waiter), AwaitOutcome::kElided);
+    Waiter unstable(2);
+    EXPECT_EQ(ledger_.Await(&unstable.waiter), AwaitOutcome::kFailed);
+    EXPECT_EQ(unstable.waiter.error, EIO);
+    EXPECT_EQ(unstable.done, 0);
+    ledger_.Completed(ledger_.Dispatched(), 0);  // later flushes succeed, and change nothing
+  }
+  EXPECT_EQ(ledger_.durable(), 1U);
+  EXPECT_EQ(asked_, 0);
+  EXPECT_EQ(ledger_.FlushUnconditionally(), EIO);
+  AwaitOutcome outcome = AwaitOutcome::kElided;
+  EXPECT_EQ(ledger_.AwaitBlocking(2, &outcome), EIO);
+  EXPECT_EQ(outcome, AwaitOutcome::kFailed);
+  EXPECT_EQ(ledger_.Stats().failed_flushes, 1U);
+  EXPECT_EQ(ledger_.Stats().refused, 4U);
+}
+
+TEST_F(Ledger, E1ANeverDispatchedFlushRetiresAsFailed) {
+  Waiter waiter(1);
+  EXPECT_EQ(ledger_.Await(&waiter.waiter), AwaitOutcome::kIssued);
+  ledger_.NeverDispatched(ENODEV);
+  EXPECT_TRUE(waiter.Released(EIO));
+  EXPECT_TRUE(ledger_.failed());
+  EXPECT_EQ(ledger_.Stats().failed_flushes, 1U);
+}
+
+TEST_F(Ledger, E12FailLeafReleasesEveryWaiterOnce) {
+  Waiter joined(ledger_.Dispatched());
+  Waiter asked(2);
+  (void)ledger_.Await(&joined.waiter);
+  (void)ledger_.Await(&asked.waiter);
+  ledger_.FailLeaf();
+  ledger_.FailLeaf();
+  EXPECT_TRUE(joined.Released(EIO));
+  EXPECT_TRUE(asked.Released(EIO));
+  ledger_.Completed(1, 0);
+  EXPECT_EQ(ledger_.durable(), 0U);
+  EXPECT_EQ(joined.done, 1);
+}
+
+TEST(LedgerWithoutCache, E9NothingIsIssued) {
+  FlushLedger ledger(false, [] { FAIL() << "a flush was asked for"; });
+  EXPECT_EQ(ledger.NeedOfCompletedWrite(), kNoNeed);
+  Waiter waiter(5);
+  EXPECT_EQ(ledger.Await(&waiter.waiter), AwaitOutcome::kElided);
+  EXPECT_EQ(ledger.FlushUnconditionally(), 0);
+  EXPECT_EQ(ledger.Stats().issued, 0U);
+  EXPECT_EQ(ledger.Stats().elided, 1U);
+}
+
+// Dispatches and completes inside `dispatch`, as a memory device does.
+TEST(LedgerSynchronous, DoneMayComeBeforeAwaitReturns) {
+  FlushLedger* self = nullptr;
+  FlushLedger ledger(true, [&self] { self->Completed(self->Dispatched(), 0); });
+  self = &ledger;
+  Waiter waiter(1);
+  EXPECT_EQ(ledger.Await(&waiter.waiter), AwaitOutcome::kIssued);
+  EXPECT_TRUE(waiter.Released(0));
+  EXPECT_EQ(ledger.FlushUnconditionally(), 0);
+  EXPECT_EQ(ledger.durable(), 2U);  // E11: also when nothing needs it
+  EXPECT_EQ(ledger.AwaitBlocking(ledger.NeedOfCompletedWrite(), nullptr), 0);
+  EXPECT_EQ(ledger.durable(), 3U);
+}
+
+TEST_F(Ledger, AwaitRetirementTakesPartInTheOrder) {
+  const Ticket first = ledger_.Dispatched();
+  const Ticket second = ledger_.Dispatched();
+  Waiter waiter(second);
+  ledger_.Completed(second, 0);
+  ledger_.AwaitRetirement(&waiter.waiter);
+  EXPECT_EQ(waiter.done, 0);
+  ledger_.Completed(first, 0);
+  EXPECT_TRUE(waiter.Released(0));
+  Waiter at_once(second);
+  ledger_.AwaitRetirement(&at_once.waiter);
+  EXPECT_TRUE(at_once.Released(0));
+  EXPECT_EQ(ledger_.Stats().requested, 0U);
+}
+
+// A caller that writes and syncs against a model of the device; returns how often a sync was answered 0 for a write
+// that no successful flush had covered. Every flush is dispatched before an older one completes, and some fail.
+int CountLies(const LedgerPlantedBugs& bugs, bool with_failures, uint64_t seed) {
+  struct Write {
+    Ticket need;
+    bool covered;
+  };
+  struct Flush {
+    Ticket ticket;
+    size_t covers;  // writes completed before it was dispatched
+  };
+  std::mt19937_64 random(seed);
+  std::vector<Write> writes;
+  std::vector<Flush> flushes;
+  int asked = 0;
+  int lies = 0;
+  FlushLedger ledger(true, [&asked] { ++asked; });
+  ledger.PlantBugs(bugs);
+  struct Sync {
+    Waiter waiter;
+    size_t write;
+    bool judged = false;
+  };
+  std::vector<std::unique_ptr<Sync>> syncs;
+  bool device_lost_data = false;  // after a failed flush nothing is known to be on the medium
+  const auto judge = [&] {
+    for (auto& sync : syncs) {
+      if (sync->judged || sync->waiter.done == 0) continue;
+      sync->judged = true;
+      if (sync->waiter.waiter.error == 0 && !writes[sync->write].covered) ++lies;
+    }
+  };
+  for (int step = 0; step < 400; ++step) {
+    switch (random() % 4) {
+      case 0:
+        writes.push_back({ledger.NeedOfCompletedWrite(), false});
+        break;
+      case 1:
+        if (!writes.empty()) {
+          auto sync = std::make_unique<Sync>(Sync{Waiter(0), random() % writes.size()});
+          sync->waiter.waiter.context = &sync->waiter;
+          sync->waiter.waiter.need = writes[sync->write].need;
+          const AwaitOutcome outcome = ledger.Await(&sync->waiter.waiter);
+          if (outcome == AwaitOutcome::kElided && !writes[sync->write].covered) ++lies;
+          syncs.push_back(std::move(sync));
+        }
+        break;
+      case 2:
+        if ((asked > 0 || random() % 4 == 0) && flushes.size() < 4) {
+          asked = 0;
+          flushes.push_back({ledger.Dispatched(), writes.size()});
+        }
+        break;
+      default:
+        if (!flushes.empty()) {
+          const size_t which = random() % flushes.size();
+          const Flush flush = flushes[which];
+          flushes.erase(flushes.begin() + static_cast<ptrdiff_t>(which));
+          const bool fails = with_failures && random() % 8 == 0;
+          if (fails) device_lost_data = true;
+          // E3 and E4: a success proves something only if every earlier flush is known to have succeeded.
+          bool earlier_open = false;
+          for (const Flush& other : flushes) earlier_open |= other.ticket < flush.ticket;
+          if (!fails && !device_lost_data && !earlier_open) {
+            for (size_t i = 0; i < flush.covers; ++i) writes[i].covered = true;
+          } else if (!fails && !device_lost_data) {
+            // It will count when the earlier ones are done: let the earliest open one take over its range.
+            for (Flush& other : flushes) {
+              if (other.ticket < flush.ticket) other.covers = std::max(other.covers, flush.covers);
+            }
+          }
+          ledger.Completed(flush.ticket, fails ? EIO : 0);
+        }
+    }
+    judge();
+  }
+  return lies;
+}
+
+int LiesOverSeeds(const LedgerPlantedBugs& bugs, bool with_failures) {
+  int lies = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) lies += CountLies(bugs, with_failures, seed);
+  return lies;
+}
+
+TEST(LedgerModel, TheLedgerNeverLies) {
+  EXPECT_EQ(LiesOverSeeds({}, false), 0);
+  EXPECT_EQ(LiesOverSeeds({}, true), 0);
+}
+
+TEST(PlantedBugs, AlwaysElideIsCaught) {
+  EXPECT_GT(LiesOverSeeds({.always_elide = true}, false), 0);
+}
+TEST(PlantedBugs, NeedIsIssuedIsCaught) {
+  EXPECT_GT(LiesOverSeeds({.need_is_issued = true}, false), 0);
+}
+TEST(PlantedBugs, DurableOnFailureIsCaught) {
+  EXPECT_GT(LiesOverSeeds({.durable_on_failure = true}, true), 0);
+}
+TEST(PlantedBugs, RetireOutOfOrderIsCaught) {
+  EXPECT_GT(LiesOverSeeds({.retire_out_of_order = true}, true), 0);
+}
+
+TEST(LedgerThreads, EveryWaiterIsReleasedAndCountsAddUp) {
+  std::atomic<int> asked{0};
+  std::atomic<bool> stop{false};
+  FlushLedger ledger(true, [&asked] { asked.fetch_add(1); });
+  std::thread device([&] {
+    while (!stop.load() || asked.load() > 0) {
+      if (asked.load() == 0) {
+        std::this_thread::yield();
+        continue;
+      }
+      asked.fetch_sub(1);
+      ledger.Completed(ledger.Dispatched(), 0);
+    }
+  });
+  std::vector<std::thread> threads;
+  std::atomic<int> errors{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        if (ledger.AwaitBlocking(ledger.NeedOfCompletedWrite(), nullptr) != 0) errors.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  stop = true;
+  device.join();
+  EXPECT_EQ(errors.load(), 0);
+  const FlushStats stats = ledger.Stats();
+  EXPECT_EQ(stats.requested, 2000U);
+  EXPECT_EQ(stats.requested, stats.elided + stats.joined + stats.caused + stats.refused);
+  EXPECT_EQ(stats.issued, stats.durable);
+}
+
+}  // namespace
+}  // namespace elidefs::blockio
