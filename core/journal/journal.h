@@ -1,11 +1,11 @@
-// Journal: jbd2 log of one volume: handles, group commit, checkpoint, recovery (D2, D3 and "Flushes of commits are elided
-// too" in docs/flush_elision.md).
+// Journal: jbd2 log of one volume: handles, group commit, checkpoint, recovery (D2, D3 and "Flushes of commits are
+// elided too" in docs/flush_elision.md).
 //
-// How a change reaches the disk: an operation opens a Handle (a part of the running transaction), modifies buffers, tells
-// the handle with Dirty, and closes it. A commit closes the running transaction to new handles, waits until its handles
-// are closed, snapshots its buffers, lets a new transaction run, writes the log blocks, makes them and the ordered data
-// durable (PRE), writes the record, and makes that durable (POST). A checkpoint writes the newest durable snapshot of
-// each block home; then the log tail moves.
+// How a change reaches the disk: an operation opens a Handle (a part of the running transaction), modifies buffers,
+// tells the handle with Dirty, and closes it. A commit closes the running transaction to new handles, waits until its
+// handles are closed, snapshots its buffers, lets a new transaction run, writes the log blocks, makes them and the
+// ordered data durable (PRE), writes the record, and makes that durable (POST). A checkpoint writes the newest durable
+// snapshot of each block home; then the log tail moves.
 //
 // Locks: a handle may be opened while inode locks are held, never the other way round. Nobody waits for a commit while
 // holding a handle. Threads: thread-safe; a Handle is used by one thread at a time.
@@ -26,14 +26,15 @@
 
 namespace elidefs::core {
 
-// Counts transactions of this mount and, in its low 32 bits, is the sequence number on disk. Never wraps in memory. 0: none.
+// Counts transactions of this mount and, in its low 32 bits, is the sequence number on disk. Never wraps in memory. 0:
+// none.
 using TransactionId = uint64_t;
 
 class Journal;
 struct Transaction;
 
-// An open piece of the running transaction. Move-only; the destructor closes it. `credits` is the most distinct blocks the
-// holder will dirty or revoke through it.
+// An open piece of the running transaction. Move-only; the destructor closes it. `credits` is the most distinct blocks
+// the holder will dirty or revoke through it.
 class Handle {
  public:
   Handle() = default;
@@ -42,17 +43,18 @@ class Handle {
   ~Handle();
 
   TransactionId transaction() const { return transaction_id_; }
-  // `buffer` was or is about to be modified under this handle. Idempotent. Cancels a revoke of the block in this transaction.
+  // `buffer` was or is about to be modified under this handle. Idempotent. Cancels a revoke of the block in this
+  // transaction.
   void Dirty(const BufferRef& buffer);
-  // The metadata block was freed: its older log copies must not be replayed. Also forgets it from the cache and from this
-  // transaction's dirty set. The block becomes reusable through ReleaseWhenDurable like any other.
+  // The metadata block was freed: its older log copies must not be replayed. Also forgets it from the cache and from
+  // this transaction's dirty set. The block becomes reusable through ReleaseWhenDurable like any other.
   void Revoke(BlockNumber block_number);
   // Blocks freed by this transaction: given to `JournalOptions::on_durable` once the transaction is durable.
   void ReleaseWhenDurable(BlockRange range);
   // A data write that this transaction's extents point to (D2): PRE covers it.
   void OrderAfter(blockio::Ticket need);
-  // Asks for more credits within the same transaction; false when the transaction has no room: close this handle and start
-  // another one at a point where the volume is consistent.
+  // Asks for more credits within the same transaction; false when the transaction has no room: close this handle and
+  // start another one at a point where the volume is consistent.
   [[nodiscard]] bool Extend(uint32_t credits);
   uint32_t credits_left() const { return credits_; }
   // Closes early.
@@ -95,7 +97,7 @@ struct JournalStats {
 };
 
 struct JournalOptions {
-  std::vector<BlockRange> log_map;  // physical blocks of the journal inode in logical order
+  std::vector<BlockRange> log_map;      // physical blocks of the journal inode in logical order
   uint32_t commit_interval_ms = 30000;  // the running transaction is committed at this age; 0: never by age
   // Called on the commit thread after a transaction became durable, with the blocks it freed, after no stale checkpoint
   // write of those blocks can happen any more. Must not wait for the journal.
@@ -125,8 +127,8 @@ class Journal {
   // flushes. The log is not yet marked empty. The caller then drops its caches. `dry_run` replays into memory only:
   // `overlay` receives the newest content per block (for read-only mounts of a device that must not be written).
   absl::StatusOr<RecoveryResult> Recover(absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>* overlay);
-  // Step 2, read-write: writes the journal superblock for an empty log that starts at s_first (features CSUM_V3, 64BIT iff
-  // the volume has it; sequence continued, never reset) and starts the commit thread. The caller has made
+  // Step 2, read-write: writes the journal superblock for an empty log that starts at s_first (features CSUM_V3, 64BIT
+  // iff the volume has it; sequence continued, never reset) and starts the commit thread. The caller has made
   // needs_recovery durable before it opens the first handle.
   absl::Status StartWriting();
 
@@ -147,8 +149,8 @@ class Journal {
   // afterwards and nothing may be started any more.
   absl::Status Shutdown();
 
-  // A log write, a flush or a checkpoint write failed, or the caller found corruption: no further handle, waiters get EIO,
-  // s_errno is written best effort. Idempotent. Never blocks for I/O on the calling thread.
+  // A log write, a flush or a checkpoint write failed, or the caller found corruption: no further handle, waiters get
+  // EIO, s_errno is written best effort. Idempotent. Never blocks for I/O on the calling thread.
   void Abort(const absl::Status& reason);
   bool aborted() const;
   absl::Status abort_reason() const;
