@@ -1,7 +1,7 @@
-// Directory: names in one directory. Reads linear and indexed (htree) directories; adds to and removes from linear ones,
-// removes from indexed ones too (the entry's leaf only). Adding to an indexed directory: EOPNOTSUPP.
-// The directory inode's mutex is held by the caller. Every block is checked before use (entry lengths, names, inode numbers,
-// checksum); damage is EUCLEAN and names block and inode.
+// Directory: names in one directory. Reads linear and indexed (htree) directories; adds to and removes from linear
+// ones, removes from indexed ones too (the entry's leaf only). Adding to an indexed directory: EOPNOTSUPP. The
+// directory inode's mutex is held by the caller. Every block is checked before use (entry lengths, names, inode
+// numbers, checksum); damage is EUCLEAN and names block and inode.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class Directory {
       : context_(context), inode_(inode) {}
 
   absl::StatusOr<DirectoryMatch> Find(std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
-  // The entry must not exist. May allocate a block (extent insertion included) and grow i_size; then the caller writes the
-  // inode. Credits: AddCredits().
+  // The entry must not exist. May allocate a block (extent insertion included) and grow i_size; then the caller writes
+  // the inode. Credits: AddCredits().
   absl::Status Add(Handle& handle, std::string_view name, InodeNumber target, uint8_t file_type)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   absl::Status Remove(Handle& handle, std::string_view name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
@@ -49,9 +49,10 @@ class Directory {
     uint8_t file_type;
     uint64_t next_cookie;  // pass to ForEach to continue behind this entry; never 0
   };
-  // Entries from `cookie` (0: start) on, "." and ".." included, until the visitor returns false. In both formats a cookie is the
-  // byte position behind an entry (htree blocks are visited as the linear directory they also are, index blocks skipped); an
-  // entry removed meanwhile is skipped, the position is re-synchronised to an entry boundary within its block.
+  // Entries from `cookie` (0: start) on, "." and ".." included, until the visitor returns false. In both formats a
+  // cookie is the byte position behind an entry (htree blocks are visited as the linear directory they also are, index
+  // blocks skipped); an entry removed meanwhile is skipped, the position is re-synchronised to an entry boundary within
+  // its block.
   absl::Status ForEach(uint64_t cookie, const std::function<bool(const Entry&)>& visit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
 

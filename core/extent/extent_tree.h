@@ -1,5 +1,5 @@
-// ExtentTree: logical to physical mapping of one inode, in the format of Documentation/filesystems/ext4 ("Extent Tree"),
-// any depth. Stateless over the inode's block_area and the BlockCache; the inode's mutex is held by the caller.
+// ExtentTree: logical to physical mapping of one inode, in the format of Documentation/filesystems/ext4 ("Extent
+// Tree"), any depth. Stateless over the inode's block_area and the BlockCache; the inode's mutex is held by the caller.
 // Every node read is checked (magic, depth, order, ranges inside the volume and outside system blocks, checksum).
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace elidefs::core {
 
-// What `Lookup` found at a logical block: a mapped run or a hole, `length` blocks long from the block asked for (a hole's
-// length reaches to the next extent or to the end of the address space).
+// What `Lookup` found at a logical block: a mapped run or a hole, `length` blocks long from the block asked for (a
+// hole's length reaches to the next extent or to the end of the address space).
 struct Mapping {
   LogicalBlock logical = 0;
   uint32_t length = 0;
@@ -35,25 +35,25 @@ class ExtentTree {
   static void InitializeRoot(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 
   absl::StatusOr<Mapping> Lookup(LogicalBlock logical) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
-  // Inserts a written (or unwritten) extent over a hole, at most 32768 (32767) blocks; merges with adjacent extents of the
-  // same kind, splits nodes, grows the tree. Updates blocks_512 for metadata blocks and for the extent; the blocks themselves are
-  // the caller's (BlockAllocator::Commit). Writes tree blocks and block_area; the caller then writes the inode.
-  // `promised` says that the caller promised InsertPromiseBlocks() for node allocation.
+  // Inserts a written (or unwritten) extent over a hole, at most 32768 (32767) blocks; merges with adjacent extents of
+  // the same kind, splits nodes, grows the tree. Updates blocks_512 for metadata blocks and for the extent; the blocks
+  // themselves are the caller's (BlockAllocator::Commit). Writes tree blocks and block_area; the caller then writes the
+  // inode. `promised` says that the caller promised InsertPromiseBlocks() for node allocation.
   absl::Status Insert(Handle& handle, LogicalBlock logical, BlockNumber physical, uint32_t length, bool unwritten,
                       bool promised) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // Turns a part of unwritten extents into written ones (after their data completed).
   absl::Status ConvertToWritten(Handle& handle, LogicalBlock logical, uint32_t length, bool promised)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
-  // Unmaps from the end of the file downwards until `first` is reached or the handle runs low on credits; frees blocks and
-  // empty nodes (BlockAllocator::Free, revoking nodes). Returns true when done, false when the caller must start another
-  // handle and call again. The tree is consistent in between (orphan list makes truncate restartable).
+  // Unmaps from the end of the file downwards until `first` is reached or the handle runs low on credits; frees blocks
+  // and empty nodes (BlockAllocator::Free, revoking nodes). Returns true when done, false when the caller must start
+  // another handle and call again. The tree is consistent in between (orphan list makes truncate restartable).
   absl::StatusOr<bool> TruncateFrom(Handle& handle, LogicalBlock first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // Visits every extent from `first` on, in order, until the visitor returns false.
   absl::Status ForEach(LogicalBlock first, const std::function<bool(const Mapping&)>& visit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
 
-  // Worst-case credits of one Insert or ConvertToWritten at the current depth (tree blocks, their bitmaps and descriptors;
-  // not the inode, not the data blocks' bitmaps).
+  // Worst-case credits of one Insert or ConvertToWritten at the current depth (tree blocks, their bitmaps and
+  // descriptors; not the inode, not the data blocks' bitmaps).
   uint32_t InsertCredits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // Worst-case new tree blocks of one Insert.
   uint32_t InsertPromiseBlocks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
