@@ -1,13 +1,15 @@
 // GroupTable: group descriptors and bitmaps of all groups, loaded on demand through the BlockCache.
 //
-// Locks: one per group ("block group" in DESIGN's order, inside the inode, handle and extent-map levels). The descriptor
-// bytes of a group and its two bitmap buffers are read and written under it; writes also need an open handle.
+// Locks: one per group ("block group" in DESIGN's order, inside the inode, handle and extent-map levels). The
+// descriptor bytes of a group and its two bitmap buffers are read and written under it; writes also need an open
+// handle.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "core/cache/block_cache.h"
@@ -33,12 +35,13 @@ struct GroupInfo {
 
 struct Group {
   Mutex mutex;
-  // Union of the journaled block bitmap, reserved blocks and blocks freed by a transaction that is not durable yet: a clear
-  // bit may be allocated. Empty until loaded. One bit per block of the group.
-  std::vector<uint8_t> busy ABSL_GUARDED_BY(mutex);
+  // Union of the journaled block bitmap, reserved blocks and blocks freed by a transaction that is not durable yet: a
+  // clear bit may be allocated. Empty until loaded. Bit i of word i / 64 is block i of the group; bits beyond its end
+  // are set.
+  std::vector<uint64_t> busy ABSL_GUARDED_BY(mutex);
   uint32_t free_unreserved ABSL_GUARDED_BY(mutex) = 0;  // clear bits in `busy`; from the descriptor until it is loaded
   bool loaded ABSL_GUARDED_BY(mutex) = false;
-  bool corrupt ABSL_GUARDED_BY(mutex) = false;  // never allocated from again
+  bool corrupt ABSL_GUARDED_BY(mutex) = false;  // a bitmap is damaged: never allocated from again
 };
 
 class GroupTable {
@@ -46,6 +49,7 @@ class GroupTable {
   GroupTable(BlockCache* cache, const Geometry* geometry);
 
   // Reads every descriptor once and checks checksums and block numbers; sums the free counts. EUCLEAN names the group.
+  // Keeps the descriptor blocks in memory. Called again after a replay; nothing else may run meanwhile.
   absl::Status LoadAll();
 
   // Descriptor access; the caller holds the group's mutex where it needs consistency.
@@ -53,10 +57,16 @@ class GroupTable {
   // Encodes, checksums and marks the descriptor's buffer dirty in the handle (1 credit).
   absl::Status Write(Handle& handle, GroupNumber group, const GroupInfo& info);
 
-  // The bitmap buffers, verified against the checksum in the descriptor; a BLOCK_UNINIT / INODE_UNINIT bitmap is built in
-  // memory (the flag is cleared by whoever writes it next, see `MaterializeBlockBitmap`).
+  // The bitmap buffers, verified against the checksum in the descriptor; a BLOCK_UNINIT / INODE_UNINIT bitmap is built
+  // in memory (the flag is cleared by whoever writes it next: SealBlockBitmap, SealInodeBitmap). The caller holds the
+  // group's mutex.
   absl::StatusOr<BufferRef> BlockBitmap(GroupNumber group, const GroupInfo& info);
   absl::StatusOr<BufferRef> InodeBitmap(GroupNumber group, const GroupInfo& info);
+
+  // After a change of the bitmap's bits: its checksum and the cleared uninit flag into `info`, which the caller then
+  // writes.
+  void SealBlockBitmap(const Buffer& bitmap, GroupInfo* info) const;
+  void SealInodeBitmap(const Buffer& bitmap, GroupInfo* info) const;
 
   Group& group(GroupNumber number) { return *groups_[number]; }
   // As of the descriptors at LoadAll; the allocators keep the running totals.
@@ -66,20 +76,42 @@ class GroupTable {
 
   // Where the inode lives: inode-table block and offset inside it.
   absl::StatusOr<BlockNumber> InodeTableBlock(InodeNumber inode, uint32_t* offset_bytes);
-  // True if the inode's table block was never written (INODE_UNINIT without ITABLE_ZEROED, or beyond itable_unused): it must
-  // not be read from disk.
+  // True if the inode's table slot was never used (INODE_UNINIT, or beyond itable_unused): what the disk holds there is
+  // not an inode and must not be read. Takes the group's mutex.
   absl::StatusOr<bool> IsInodeTableSlotUninitialized(InodeNumber inode);
-  // True for blocks holding superblocks, descriptors (with reserved GDT), bitmaps or inode tables: never a file's block.
-  bool IsSystemBlock(BlockNumber start, uint64_t count);
+  // Inode slots of the group that were ever used, counted from its first one.
+  uint32_t InitializedInodes(const GroupInfo& info) const;
+  // True for blocks holding superblocks, descriptors (with reserved GDT), bitmaps or inode tables: never a file's
+  // block.
+  bool IsSystemBlock(BlockNumber start, uint64_t count) const;
+  // The first block at or after `block` that is none of these; may be the end of the volume.
+  BlockNumber SkipSystemBlocks(BlockNumber block) const;
   bool GroupHasSuperBlock(GroupNumber group) const;  // sparse_super rule
 
  private:
-  absl::StatusOr<BufferRef> DescriptorBuffer(GroupNumber group, uint32_t* offset_bytes);
+  struct SystemRange {
+    BlockNumber start;
+    BlockNumber end;  // exclusive
+  };
+  // Flags, itable_unused and bitmap checksums mean something only on volumes with descriptor checksums.
+  bool HasGroupChecksums() const;
+  const uint8_t* Descriptor(GroupNumber group) const;
+  GroupInfo Decode(const uint8_t* descriptor) const;
+  absl::Status CheckDescriptor(GroupNumber group) const;
+  absl::Status BuildSystemRanges();
+  const SystemRange* FirstRangeEndingAfter(BlockNumber block) const;
+  // Calls `visit(first_bit, end_bit)` for the system blocks inside the group.
+  template <typename Visit>
+  void ForEachSystemRun(GroupNumber group, Visit visit) const;
+  absl::Status CheckBlockBitmap(GroupNumber group, const GroupInfo& info, const uint8_t* bitmap) const;
+  absl::Status CheckInodeBitmap(GroupNumber group, const GroupInfo& info, const uint8_t* bitmap) const;
 
   BlockCache* const cache_;
   const Geometry* const geometry_;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::vector<BlockRange> system_ranges_;  // sorted, merged
+  std::vector<BufferRef> descriptor_blocks_;  // constant after LoadAll; the bytes of a descriptor belong to its group
+  std::vector<BlockNumber> inode_tables_;     // constant after LoadAll
+  std::vector<SystemRange> system_ranges_;    // sorted, disjoint, constant after LoadAll
   uint64_t initial_free_blocks_ = 0;
   uint64_t initial_free_inodes_ = 0;
   uint64_t initial_directories_ = 0;
