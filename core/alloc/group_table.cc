@@ -312,6 +312,10 @@ absl::StatusOr<BlockNumber> GroupTable::InodeTableBlock(InodeNumber inode, uint3
   return inode_tables_[geometry_->GroupOfInode(inode)] + index / geometry_->InodesPerBlock();
 }
 
+absl::Status GroupTable::BlankInodeTableBlock(GroupNumber group, uint32_t index) {
+  return cache_->GetZeroed(inode_tables_[group] + index / geometry_->InodesPerBlock()).status();
+}
+
 absl::StatusOr<bool> GroupTable::IsInodeTableSlotUninitialized(InodeNumber inode) {
   if (inode == 0 || inode > geometry_->inode_count) {
     return CorruptionError(absl::StrCat("inode ", inode, " lies beyond the volume's ", geometry_->inode_count));

@@ -76,6 +76,8 @@ class GroupTable {
 
   // Where the inode lives: inode-table block and offset inside it.
   absl::StatusOr<BlockNumber> InodeTableBlock(InodeNumber inode, uint32_t* offset_bytes);
+  // Puts an empty block into the cache for the slots from `index` of the group on, none of which was ever used.
+  absl::Status BlankInodeTableBlock(GroupNumber group, uint32_t index);
   // True if the inode's table slot was never used (INODE_UNINIT, or beyond itable_unused): what the disk holds there is
   // not an inode and must not be read. Takes the group's mutex.
   absl::StatusOr<bool> IsInodeTableSlotUninitialized(InodeNumber inode);

@@ -88,6 +88,10 @@ absl::StatusOr<InodeNumber> InodeAllocator::AllocateInGroup(Handle& handle, Grou
   }
   const uint32_t initialized = groups_->InitializedInodes(info);
   *slot_uninitialized = index >= initialized;
+  // Under the mutex: whoever takes the next slot of this block must find it blank and not blank it again.
+  if (*slot_uninitialized && index % geometry_->InodesPerBlock() == 0) {
+    ELIDEFS_RETURN_IF_ERROR(groups_->BlankInodeTableBlock(number, index));
+  }
   handle.Dirty(*bitmap);
   SetBit((*bitmap)->data(), index);
   info.unused_inodes = inodes - std::max(initialized, index + 1);

@@ -13,15 +13,16 @@ class InodeStore {
  public:
   explicit InodeStore(VolumeContext* context) : context_(context) {}
 
-  // Decodes and checks (checksum, mode, size against the format's limits, flags we know, extra size) an allocated inode.
-  // ENOENT when the inode is free or deleted (links 0, not an orphan), EUCLEAN when damaged, EOPNOTSUPP for kinds we refuse
-  // (inline data, encrypted, ...). `allow_orphan` accepts links == 0 with a mode (orphan processing).
+  // Decodes and checks (checksum, mode, size against the format's limits, flags we know, extra size) an allocated
+  // inode. ENOENT when the inode is free or deleted (links 0, not an orphan), EUCLEAN when damaged, EOPNOTSUPP for
+  // kinds we refuse (inline data, encrypted, ...). `allow_orphan` accepts links == 0 with a mode (orphan processing).
   absl::StatusOr<InodeRef> Read(InodeNumber inode, bool allow_orphan);
-  // A fresh object for an inode just allocated: table buffer attached (zeroed slot), fields at their defaults, crtime now.
-  // The generation is one more than what the slot held.
+  // A fresh object for an inode just allocated: table buffer attached (zeroed slot), fields at their defaults, crtime
+  // now. The generation is one more than what the slot held. The caller has a handle open and calls Write in it.
   absl::StatusOr<InodeRef> Create(InodeNumber inode, bool slot_uninitialized);
   // Encodes the decoded fields into the table buffer (keeping in-inode xattrs and fields we do not know), sets the
-  // checksum and marks the buffer dirty (1 credit). Upgrades extra_bytes to want_extra_isize on new inodes only.
+  // checksum and marks the buffer dirty (1 credit). Upgrades extra_bytes to want_extra_isize on new inodes only. EFBIG
+  // when i_blocks or (without large_file) the size does not fit the format, EMLINK; then nothing was changed.
   absl::Status Write(Handle& handle, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   // Changes i_dtime alone (orphan list relinking; 1 credit). Does not need the inode's mutex.
   absl::Status WriteDtime(Handle& handle, Inode& inode, uint32_t dtime, const BufferRef& table_buffer,
