@@ -1,12 +1,13 @@
 // DataPath: reads and writes of regular files between the user's buffers and the block layer (D2, D5, D7).
 //
-// A write, in words: it is accepted under the inode's mutex (mapping looked up, holes get reserved blocks, size moves in
-// memory, the operation joins InodeIo::writes), its bios start at once, and it is acknowledged while the volume holds fewer
-// than write_behind_bytes, otherwise when the device answered. Each bio's completion records its need on the inode (E2).
-// When the last one is in, a write that changed neither mapping nor size on disk ends there; any other is finished by a
-// worker: one handle commits the reserved blocks, inserts or converts the extents and moves disk_size (D2). Only then
-// does the operation leave the list, so that fdatasync's step 0 can wait for it.
-//   A write that touches a block of an operation still on the list waits, not yet acknowledged, until that one has ended:
+// A write, in words: it is accepted under the inode's mutex (mapping looked up, holes get reserved blocks, size moves
+// in memory, the operation joins InodeIo::writes), its bios start at once, and it is acknowledged while the volume
+// holds fewer than write_behind_bytes, otherwise when the device answered. Each bio's completion records its need on
+// the inode (E2). When the last one is in, a write that changed neither mapping nor size on disk ends there; any other
+// is finished by a worker: one handle commits the reserved blocks, inserts or converts the extents and moves disk_size
+// (D2). Only then does the operation leave the list, so that fdatasync's step 0 can wait for it.
+//   A write that touches a block of an operation still on the list waits, not yet acknowledged, until that one has
+//   ended:
 // sub-block writes to one block are serialised and a mapping is never looked up half-inserted. So do reads.
 //   Truncate and deletion close the gate (Exclusive) and wait until the inode's list and reads are empty.
 //
@@ -32,6 +33,8 @@
 
 namespace elidefs::core {
 
+struct WriteOperation;
+
 class DataPath {
  public:
   using ReadCallback = absl::AnyInvocable<void(int error, absl::Span<const uint8_t> data)>;
@@ -45,18 +48,19 @@ class DataPath {
   ~DataPath();
 
   void Read(InodeRef inode, uint64_t offset_bytes, size_t length_bytes, ReadCallback callback);
-  // `late` delays the acknowledgement until the operation has ended (O_SYNC). `append`: at the end of file as of acceptance.
-  // `privileged`: may use reserved blocks.
+  // `late` delays the acknowledgement until the operation has ended (O_SYNC). `append`: at the end of file as of
+  // acceptance. `privileged`: may use reserved blocks.
   void Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uint8_t> data, bool append, bool late,
              bool privileged, WriteCallback callback);
 
   // Runs `done` when every write of `inode` accepted so far has ended (fdatasync step 0); possibly at once.
   void AfterAcceptedWrites(const InodeRef& inode, absl::AnyInvocable<void()> done);
-  // Runs `done` when every write of the volume accepted so far has ended, or after `timeout_ms`: lets one flush or commit
-  // serve writes to other files that were acknowledged before this sync.
+  // Runs `done` when every write of the volume accepted so far has ended, or after `timeout_ms`: lets one flush or
+  // commit serve writes to other files that were acknowledged before this sync.
   void AfterVolumeWrites(uint32_t timeout_ms, absl::AnyInvocable<void()> done);
 
-  // Closes the gate of one inode and waits until nothing is in flight; the destructor opens it. Taken without the inode's mutex.
+  // Closes the gate of one inode and waits until nothing is in flight; the destructor opens it. Taken without the
+  // inode's mutex.
   class Exclusive {
    public:
     Exclusive(DataPath* data_path, InodeRef inode);
@@ -69,8 +73,9 @@ class DataPath {
     const InodeRef inode_;
   };
 
-  // Zeroes the block bytes behind `size_bytes` on the device if the block is mapped, written and not zero there. Blocking;
-  // the gate is closed. The need is recorded on the inode and in the handle-less caller's next handle via Inode::need.
+  // Zeroes the block bytes behind `size_bytes` on the device if the block is mapped, written and not zero there.
+  // Blocking; the gate is closed. The need is recorded on the inode and in the handle-less caller's next handle via
+  // Inode::need.
   absl::Status ZeroTail(const InodeRef& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
 
   // Gives the inode's unused preallocated blocks back (last close, truncate, eviction).
@@ -78,25 +83,45 @@ class DataPath {
   // Waits until no write of the volume is under way. New ones may start meanwhile.
   void Drain();
 
+  // The maximum need over all data writes so far: what Volume::Flush has to make durable.
+  blockio::Ticket newest_need() const { return newest_need_.load(std::memory_order_acquire); }
   uint64_t write_behind_bytes_now() const { return outstanding_bytes_.load(std::memory_order_relaxed); }
 
  private:
-  friend struct WriteOperation;
   struct ReadOperation;
   struct VolumeBarrier;
+  struct Run;
 
-  // The stages of a write, see data_path.cc.
-  void Accept(std::shared_ptr<WriteOperation> operation);
-  absl::Status MapWrite(WriteOperation& operation);
+  // Stages of a write, in order (write_accept.cc, write_device.cc, write_finish.cc). Accept returns false when the
+  // operation has to wait; `queued` says that it comes from the deferred queue.
+  bool Accept(const std::shared_ptr<WriteOperation>& operation, bool queued);
+  absl::Status MapWrite(Inode& inode, WriteOperation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  absl::Status MapHole(Inode& inode, WriteOperation& operation, LogicalBlock logical, uint32_t count)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  absl::StatusOr<BlockRange> TakeBlocks(Inode& inode, LogicalBlock logical, uint32_t count, bool privileged)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  void UndoMapping(WriteOperation& operation);
+  void RetryAfterCommit(const std::shared_ptr<WriteOperation>& operation);
+  void Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  void BuildImage(WriteOperation& operation, absl::Span<const uint8_t> data);
   void StartDevice(const std::shared_ptr<WriteOperation>& operation);
+  void ReadAround(const std::shared_ptr<WriteOperation>& operation);
   void SubmitWrites(const std::shared_ptr<WriteOperation>& operation);
-  void DeviceDone(WriteOperation* operation);
-  void ScheduleFinish(const InodeRef& inode);
+  void DeviceDone(const std::shared_ptr<WriteOperation>& operation);
+  void ScheduleFinish(const std::shared_ptr<WriteOperation>& operation);
   void FinishReady(const InodeRef& inode);
-  absl::Status InsertSegments(Inode& inode, WriteOperation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  absl::Status FinishRun(Inode& inode, const Run& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void End(const std::shared_ptr<WriteOperation>& operation, int error);
-  void StartRead(std::shared_ptr<ReadOperation> operation);
+  void EndOnVolume(const WriteOperation& operation);
+  bool StartRead(const std::shared_ptr<ReadOperation>& operation, bool queued);
+  absl::Status MapRead(Inode& inode, ReadOperation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  void ReadDone(const std::shared_ptr<ReadOperation>& operation);
+  // Queues `task` behind the writes it collides with; false when nothing is in the way.
+  bool DeferIfBlocked(const InodeRef& inode, LogicalBlock first, LogicalBlock last, bool queued,
+                      absl::AnyInvocable<bool()> task);
   void WakeInode(const InodeRef& inode);
+  void RunDeferred(const InodeRef& inode);
+  void ReleaseAllWindows();
   void TimerLoop();
 
   VolumeContext* const context_;
@@ -104,6 +129,7 @@ class DataPath {
   const Options options_;
   BufferPool buffers_;
   std::atomic<uint64_t> outstanding_bytes_{0};
+  std::atomic<blockio::Ticket> newest_need_{blockio::kNoNeed};
 
   Mutex volume_mutex_;  // leaf
   CondVar volume_changed_;

@@ -1,5 +1,5 @@
-// DirtyTimes: inodes whose timestamps an overwrite changed in memory only. They enter a transaction when somebody needs them
-// there: fsync, unmount, eviction. Timestamps alone never cost an fdatasync a commit.
+// DirtyTimes: inodes whose timestamps an overwrite changed in memory only. They enter a transaction when somebody needs
+// them there: fsync, unmount, eviction. Timestamps alone never cost an fdatasync a commit.
 #pragma once
 
 #include "absl/container/flat_hash_map.h"
@@ -17,8 +17,12 @@ class DirtyTimes {
   void Add(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   // The inode's times went into a transaction with some other change.
   void Remove(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
-  // Writes the times of all listed inodes into the running transaction, so that one commit serves the fsyncs of all of them. Blocks
-  // for journal space and inode mutexes; holds no lock at entry.
+  bool Contains(InodeNumber number) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return inodes_.contains(number);
+  }
+  // Writes the times of all listed inodes into the running transaction, so that one commit serves the fsyncs of all of
+  // them. Blocks for journal space and inode mutexes; holds no lock at entry.
   absl::Status WriteAll();
 
  private:

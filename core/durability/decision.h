@@ -1,4 +1,5 @@
-// The decision of a sync: pure, no I/O. What fdatasync and fsync must do next, given what the inode needs and what is durable
+// The decision of a sync: pure, no I/O. What fdatasync and fsync must do next, given what the inode needs and what is
+// durable
 // ("fdatasync(inode)" in docs/flush_elision.md).
 #pragma once
 
@@ -9,10 +10,10 @@
 namespace elidefs::core {
 
 struct SyncView {
-  uint64_t transaction = 0;         // datasync_tid or sync_tid
+  uint64_t transaction = 0;  // datasync_tid or sync_tid
   uint64_t durable_transaction = 0;
   blockio::Ticket need = blockio::kNoNeed;
-  blockio::Ticket durable = 0;      // ledger
+  blockio::Ticket durable = 0;  // ledger
   blockio::Ticket issued = 0;
   bool leaf_failed = false;
 };

@@ -1,8 +1,8 @@
 // Syncer: carries out fsync, fdatasync and directory fsync without holding a thread (D5).
 //
 // Steps: 0 wait for the inode's accepted writes; (fsync) put dirty timestamps into the transaction; decide; before it
-// commits or flushes, wait a bounded time for other files' accepted writes so that one flush serves them all; 1 commit or
-// join; 2 always then elide, join or issue a flush for the inode's need.
+// commits or flushes, wait a bounded time for other files' accepted writes so that one flush serves them all; 1 commit
+// or join; 2 always then elide, join or issue a flush for the inode's need.
 #pragma once
 
 #include <atomic>
@@ -30,10 +30,10 @@ class Syncer {
   // `callback` gets 0 or EIO. Deferred write errors are the File's business, not looked at here.
   void Sync(InodeRef inode, bool data_only, Callback callback);
   SyncCounters& counters() { return counters_; }
+  const SyncCounters& counters() const { return counters_; }
 
  private:
   struct Operation;
-  void AfterOwnWrites(const std::shared_ptr<Operation>& operation);
   void Decide(const std::shared_ptr<Operation>& operation);
   void CommitThenFlush(const std::shared_ptr<Operation>& operation);
   void FlushStep(const std::shared_ptr<Operation>& operation);

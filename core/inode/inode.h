@@ -26,7 +26,7 @@ struct Timestamp {
   uint32_t nanoseconds = 0;
 };
 
-class Inode {
+class Inode : public std::enable_shared_from_this<Inode> {
  public:
   explicit Inode(InodeNumber inode_number) : number(inode_number) {}
   Inode(const Inode&) = delete;

@@ -1,7 +1,9 @@
 // VolumeImpl: Volume over the parts of core. Split over several files: open_close.cc (mount, recovery, unmount),
-// lookup_ops.cc, create_ops.cc, remove_ops.cc, rename.cc, attributes.cc, truncate.cc (size changes, deletion), file_impl.cc.
+// lookup_ops.cc, create_ops.cc, remove_ops.cc, rename.cc, attributes.cc, truncate.cc (size changes, deletion),
+// file_impl.cc.
 //
-// Locks: inode mutexes parent before child; two directories in number order under rename_mutex_; see DESIGN "Concurrency".
+// Locks: inode mutexes parent before child; two directories in number order under rename_mutex_; see DESIGN
+// "Concurrency".
 #pragma once
 
 #include <memory>
@@ -13,6 +15,7 @@
 #include "core/data/dirty_times.h"
 #include "core/durability/syncer.h"
 #include "core/inode/inode_cache.h"
+#include "core/volume/internals.h"
 #include "core/volume/orphan_list.h"
 #include "core/volume_context.h"
 #include "elidefs/volume.h"
@@ -21,9 +24,8 @@ namespace elidefs::core {
 
 class VolumeImpl final : public Volume {
  public:
-  // `planted` is for tests only (core/volume/internals.h).
   static absl::StatusOr<std::unique_ptr<Volume>> Open(std::unique_ptr<BlockDevice> device, const VolumeOptions& options,
-                                                      const PlantedBugs& planted);
+                                                      const VolumeInternals& internals);
   ~VolumeImpl() override;
 
   absl::Status Close() override;
@@ -42,8 +44,8 @@ class VolumeImpl final : public Volume {
   absl::StatusOr<Entry> Link(InodeId inode, InodeId directory, std::string_view name) override;
   absl::Status Unlink(InodeId directory, std::string_view name) override;
   absl::Status RemoveDirectory(InodeId directory, std::string_view name) override;
-  absl::Status Rename(InodeId old_directory, std::string_view old_name, InodeId new_directory, std::string_view new_name,
-                      uint32_t flags) override;
+  absl::Status Rename(InodeId old_directory, std::string_view old_name, InodeId new_directory,
+                      std::string_view new_name, uint32_t flags) override;
   absl::StatusOr<std::unique_ptr<File>> OpenFile(InodeId inode, uint32_t open_flags) override;
   absl::Status ReadDirectory(InodeId directory, uint64_t cookie,
                              const std::function<bool(const DirectoryItem&)>& visit) override;
@@ -62,14 +64,29 @@ class VolumeImpl final : public Volume {
  private:
   VolumeImpl() = default;
 
-  // open_close.cc
-  absl::Status OpenDevice(std::unique_ptr<BlockDevice> device, const VolumeOptions& options, const PlantedBugs& planted);
-  absl::Status OpenJournal(const VolumeOptions& options);
+  // open_close.cc, in the order of a mount.
+  absl::Status Initialize(std::unique_ptr<BlockDevice> device, const VolumeOptions& options,
+                          const VolumeInternals& internals);
+  absl::StatusOr<SuperBlock> ReadSuperBlock();
+  absl::Status OpenJournalAndRecover();
+  absl::Status KeepOverlay(const absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>& overlay);
+  absl::Status LoadMetadata();
+  void CreateDataParts(const VolumeInternals& internals);
   absl::Status StartReadWrite();
   absl::Status ProcessOrphans();
-  absl::Status WriteSuperBlock(bool clean);
-  void RecordFailure(const absl::Status& reason);
+  absl::Status FinishAllDeletions();
+  // Writes the superblock's buffer to the device; `need` receives what makes it durable.
+  absl::Status WriteSuperBlock(blockio::Ticket* need);
   absl::StatusOr<std::vector<BlockRange>> JournalMap();
+  SuperBlock* super_block() {
+    return super_block_->As<SuperBlock>(kSuperBlockOffsetBytes % context_.geometry.block_bytes);
+  }
+
+  // failure.cc
+  // The volume turns read-only: remembers why, marks the superblock (best effort, on a worker).
+  void BecomeReadOnly(const absl::Status& reason);
+  void MarkErrorOnDisk(int error);
+  absl::Status HandleCorruption(absl::Status status);
 
   // Shared by the namespace operations (lookup_ops.cc).
   absl::Status RequireWritable() const;  // EROFS with the reason
@@ -84,6 +101,7 @@ class VolumeImpl final : public Volume {
   absl::Status SetSize(const InodeRef& inode, uint64_t size_bytes) ABSL_LOCKS_EXCLUDED(inode->mutex);
   // Frees blocks and inode of an orphan without uses. Runs on a worker.
   absl::Status DeleteUnused(const InodeRef& inode) ABSL_LOCKS_EXCLUDED(inode->mutex);
+  absl::Status FinishTruncate(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   absl::Status TruncateBlocks(const InodeRef& inode, LogicalBlock first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
 
   std::unique_ptr<BlockDevice> device_;
@@ -94,7 +112,9 @@ class VolumeImpl final : public Volume {
   std::unique_ptr<DirtyTimes> dirty_times_;
   std::unique_ptr<DataPath> data_path_;
   std::unique_ptr<Syncer> syncer_;
-  BufferRef super_block_;  // the journaled buffer that holds the superblock
+  BufferRef super_block_;           // the journaled buffer that holds the superblock
+  std::vector<BufferRef> overlay_;  // read-only mounts: blocks replayed in memory only
+  bool started_read_write_ = false;
   bool closed_ = false;
 
   Mutex rename_mutex_;  // outermost: renames between directories, one at a time

@@ -1,0 +1,49 @@
+#include "core/data/dirty_times.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "core/inode/inode_store.h"
+
+namespace elidefs::core {
+
+void DirtyTimes::Add(const InodeRef& inode) {
+  inode->times_dirty = true;
+  MutexLock lock(mutex_);
+  inodes_.try_emplace(inode->number, inode).first->second = inode;
+}
+
+void DirtyTimes::Remove(const Inode& inode) {
+  if (!inode.times_dirty) return;
+  InodeRef listed;  // goes away after the lock
+  MutexLock lock(mutex_);
+  const auto found = inodes_.find(inode.number);
+  if (found == inodes_.end() || found->second.get() != &inode) return;
+  listed = found->second;
+  inodes_.erase(found);
+  listed->mutex.AssertHeld();  // the same object as `inode`
+  listed->times_dirty = false;
+}
+
+absl::Status DirtyTimes::WriteAll() {
+  std::vector<InodeRef> inodes;
+  {
+    MutexLock lock(mutex_);
+    inodes.reserve(inodes_.size());
+    for (const auto& [number, inode] : inodes_) inodes.push_back(inode);
+  }
+  // One short handle each, because an inode's mutex comes before the handle; they meet in the running transaction.
+  for (const InodeRef& inode : inodes) {
+    MutexLock inode_lock(inode->mutex);
+    if (!inode->times_dirty) continue;
+    if (!inode->deleted) {
+      ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_->journal->Start(1));
+      ELIDEFS_RETURN_IF_ERROR(context_->inode_store->Write(handle, *inode));
+      inode->JoinTransaction(handle.transaction(), false);
+    }
+    Remove(*inode);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace elidefs::core

@@ -1,0 +1,276 @@
+// First stage of a write: copy, map, reserve, admit.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "base/error.h"
+#include "core/alloc/block_allocator.h"
+#include "core/data/data_path.h"
+#include "core/data/write_operation.h"
+#include "core/extent/extent_tree.h"
+
+namespace elidefs::core {
+namespace {
+
+// A sequential writer gets this many blocks ahead at most, so that files that grow side by side stay contiguous.
+constexpr uint32_t kMaxWindowBlocks = 2048;
+constexpr uint32_t kMaxWriteBytes = 64U << 20U;
+
+}  // namespace
+
+void DataPath::Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uint8_t> data, bool append, bool late,
+                     bool privileged, WriteCallback callback) {
+  if (data.empty()) return callback(0, 0);
+  if (data.size() > kMaxWriteBytes) data = data.subspan(0, kMaxWriteBytes);
+  auto operation = std::make_shared<WriteOperation>();
+  operation->path = this;
+  operation->inode = std::move(inode);
+  operation->offset_bytes = offset_bytes;
+  operation->length_bytes = data.size();
+  operation->append = append;
+  operation->late = late;
+  operation->privileged = privileged;
+  operation->callback = std::move(callback);
+  if (append) {
+    operation->raw.assign(data.begin(), data.end());
+  } else {
+    BuildImage(*operation, data);
+  }
+  Accept(operation, false);
+}
+
+void DataPath::BuildImage(WriteOperation& operation, absl::Span<const uint8_t> data) {
+  const Geometry& geometry = context_->geometry;
+  const uint64_t first = operation.offset_bytes >> geometry.block_shift;
+  const uint64_t last = (operation.end_bytes() - 1) >> geometry.block_shift;
+  operation.block_count = static_cast<uint32_t>(last - first + 1);
+  // A number that does not fit is refused by MapWrite before anything uses it.
+  operation.first_block = static_cast<LogicalBlock>(std::min<uint64_t>(first, UINT32_MAX));
+  const size_t image_bytes = static_cast<size_t>(operation.block_count) << geometry.block_shift;
+  operation.image = buffers_.Allocate(image_bytes);
+  if (operation.image == nullptr) return;
+  const size_t head = operation.offset_bytes & (geometry.block_bytes - 1);
+  std::memset(operation.image.get(), 0, head);
+  std::memcpy(operation.image.get() + head, data.data(), data.size());
+  std::memset(operation.image.get() + head + data.size(), 0, image_bytes - head - data.size());
+}
+
+bool DataPath::Accept(const std::shared_ptr<WriteOperation>& operation, bool queued) {
+  const InodeRef inode = operation->inode;
+  absl::Status status;
+  bool acknowledge = false;
+  {
+    MutexLock lock(inode->mutex);
+    if (operation->append) {
+      operation->offset_bytes = inode->size_bytes;
+      BuildImage(*operation, operation->raw);
+    }
+    if (operation->image == nullptr) {
+      status = ErrnoError(ENOMEM, "no memory for a write");
+    } else {
+      if (DeferIfBlocked(inode, operation->first_block, operation->last_block(), queued,
+                         [this, operation] { return Accept(operation, true); })) {
+        return false;
+      }
+      status = MapWrite(*inode, *operation);
+    }
+    if (status.ok()) {
+      Admit(*inode, operation);
+      if (!operation->needs_finish) dirty_times_->Add(inode);
+      const uint64_t outstanding = outstanding_bytes_.fetch_add(operation->length_bytes, std::memory_order_relaxed);
+      acknowledge = !operation->late && outstanding < options_.write_behind_bytes;
+      operation->acknowledged = acknowledge;
+    }
+  }
+  if (!status.ok()) {
+    UndoMapping(*operation);
+    if (StatusToErrno(status) == ENOSPC && !operation->retried_after_commit) {
+      RetryAfterCommit(operation);
+    } else {
+      std::exchange(operation->callback, nullptr)(StatusToErrno(status), 0);
+    }
+    return true;
+  }
+  operation->raw = {};
+  WriteCallback callback;
+  if (acknowledge) callback = std::exchange(operation->callback, nullptr);
+  const size_t length_bytes = operation->length_bytes;
+  StartDevice(operation);
+  // D7: the device write has started; the caller gets its answer now, a sync waits for the operation's end.
+  if (callback) callback(0, length_bytes);
+  return true;
+}
+
+absl::Status DataPath::MapWrite(Inode& inode, WriteOperation& operation) {
+  const Geometry& geometry = context_->geometry;
+  if (!context_->writable()) return ErrnoError(EROFS, "the volume is read-only");
+  if (!inode.HasExtents()) {
+    return ErrnoError(EOPNOTSUPP,
+                      "writes to block-mapped (ext3) files are not supported; convert the file with the kernel");
+  }
+  if ((inode.flags & kInodeImmutable) != 0) return ErrnoError(EPERM, "the file is immutable");
+  // The last logical block number is kept free: it is the end marker of ranges.
+  if (((operation.end_bytes() - 1) >> geometry.block_shift) >= UINT32_MAX) {
+    return ErrnoError(EFBIG, "beyond the largest file size of the format");
+  }
+  ExtentTree tree(context_, &inode);
+  LogicalBlock logical = operation.first_block;
+  uint32_t left = operation.block_count;
+  while (left > 0) {
+    ELIDEFS_ASSIGN_OR_RETURN(const Mapping mapping, tree.Lookup(logical));
+    const uint32_t count = std::min(left, mapping.length);
+    if (mapping.is_hole()) {
+      ELIDEFS_RETURN_IF_ERROR(MapHole(inode, operation, logical, count));
+    } else {
+      const auto kind = mapping.unwritten ? WriteSegment::Kind::kUnwritten : WriteSegment::Kind::kOverwrite;
+      operation.segments.push_back({kind, logical, mapping.physical, count});
+    }
+    logical += count;
+    left -= count;
+  }
+  // Room for tree nodes is promised now, so that insertion after the data completed cannot run out of space.
+  uint64_t changes = 0;
+  for (const WriteSegment& segment : operation.segments) {
+    if (segment.kind != WriteSegment::Kind::kOverwrite) ++changes;
+  }
+  const uint64_t promise = changes * tree.InsertPromiseBlocks();
+  if (promise > 0) ELIDEFS_RETURN_IF_ERROR(context_->blocks->Promise(promise, operation.privileged));
+  operation.promised_blocks = promise;
+  operation.needs_finish = changes > 0 || operation.end_bytes() > inode.disk_size_bytes;
+  return absl::OkStatus();
+}
+
+absl::Status DataPath::MapHole(Inode& inode, WriteOperation& operation, LogicalBlock logical, uint32_t count) {
+  while (count > 0) {
+    absl::StatusOr<BlockRange> range = TakeBlocks(inode, logical, count, operation.privileged);
+    if (!range.ok() && StatusToErrno(range.status()) == ENOSPC) {
+      ReleaseAllWindows();
+      range = TakeBlocks(inode, logical, count, operation.privileged);
+    }
+    if (!range.ok()) return range.status();
+    WriteSegment* last = operation.segments.empty() ? nullptr : &operation.segments.back();
+    if (last != nullptr && last->kind == WriteSegment::Kind::kFresh && last->physical + last->count == range->start &&
+        last->count + range->count <= kExtentMaxInitBlocks) {
+      last->count += range->count;
+    } else {
+      operation.segments.push_back({WriteSegment::Kind::kFresh, logical, range->start, range->count});
+    }
+    logical += range->count;
+    count -= range->count;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BlockRange> DataPath::TakeBlocks(Inode& inode, LogicalBlock logical, uint32_t count, bool privileged) {
+  BlockNumber goal = 0;
+  bool sequential = false;
+  {
+    MutexLock lock(inode.io.mutex);
+    sequential = inode.io.next_physical != 0 && inode.io.next_logical == logical;
+    if (sequential && inode.io.window_blocks > 0) {
+      const uint32_t taken = std::min(count, inode.io.window_blocks);
+      const BlockRange range = {inode.io.next_physical, taken};
+      inode.io.next_physical += taken;
+      inode.io.next_logical += taken;
+      inode.io.window_blocks -= taken;
+      return range;
+    }
+    if (sequential) goal = inode.io.next_physical;
+  }
+  if (goal == 0 && logical > 0) {
+    ExtentTree tree(context_, &inode);
+    ELIDEFS_ASSIGN_OR_RETURN(const Mapping before, tree.Lookup(logical - 1));
+    if (!before.is_hole()) goal = before.physical + 1;
+  }
+  if (goal == 0) goal = context_->blocks->GoalForInode(inode.number);
+  // The first write of a file takes what it needs; one that goes on where the last one ended is growing: look ahead by
+  // what the file has so far.
+  uint32_t ahead = 0;
+  if (sequential) ahead = std::min<uint32_t>(kMaxWindowBlocks, std::max<uint32_t>(16, logical));
+  absl::StatusOr<BlockRange> found =
+      context_->blocks->Reserve(goal, std::min<uint32_t>(count + ahead, kExtentMaxInitBlocks), privileged);
+  if (!found.ok()) return found.status();
+  const uint32_t used = std::min(count, found->count);
+  BlockRange stale;
+  bool registered = false;
+  {
+    MutexLock lock(inode.io.mutex);
+    stale = {inode.io.next_physical, inode.io.window_blocks};
+    inode.io.next_logical = logical + used;
+    inode.io.next_physical = found->start + used;
+    inode.io.window_blocks = found->count - used;
+    registered = inode.io.window_blocks == 0;
+  }
+  if (stale.count > 0) context_->blocks->Unreserve(stale);
+  if (!registered && stale.count == 0) {
+    MutexLock lock(volume_mutex_);
+    constexpr size_t kPruneAt = 1024;
+    if (windows_.size() >= kPruneAt) std::erase_if(windows_, [](const auto& weak) { return weak.expired(); });
+    windows_.push_back(inode.weak_from_this());
+  }
+  return BlockRange{found->start, used};
+}
+
+void DataPath::UndoMapping(WriteOperation& operation) {
+  for (const WriteSegment& segment : operation.segments) {
+    if (segment.kind == WriteSegment::Kind::kFresh) context_->blocks->Unreserve({segment.physical, segment.count});
+  }
+  operation.segments.clear();
+  if (operation.promised_blocks > 0) context_->blocks->Unpromise(operation.promised_blocks);
+  operation.promised_blocks = 0;
+}
+
+// Blocks freed by the running transaction become usable with its commit: a full volume is worth one commit before
+// ENOSPC.
+void DataPath::RetryAfterCommit(const std::shared_ptr<WriteOperation>& operation) {
+  struct Retry {
+    CommitWaiter waiter;
+    std::shared_ptr<WriteOperation> operation;
+  };
+  operation->retried_after_commit = true;
+  auto* retry = new Retry;
+  retry->operation = operation;
+  retry->waiter.transaction = context_->journal->Newest();
+  retry->waiter.context = retry;
+  retry->waiter.done = [](CommitWaiter* waiter) {
+    auto* self = static_cast<Retry*>(waiter->context);
+    std::shared_ptr<WriteOperation> waiting = std::move(self->operation);
+    delete self;
+    DataPath* path = waiting->path;
+    path->context_->workers->Schedule([path, waiting] { path->Accept(waiting, false); });
+  };
+  const CommitOutcome outcome = context_->journal->Commit(&retry->waiter);
+  if (outcome == CommitOutcome::kDurable || outcome == CommitOutcome::kAborted) {
+    retry->waiter.done(&retry->waiter);
+  }
+}
+
+void DataPath::Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operation) {
+  const uint32_t block_mask = context_->geometry.block_bytes - 1;
+  operation->size_before_bytes = inode.size_bytes;
+  const bool partial_head = (operation->offset_bytes & block_mask) != 0;
+  // A last block that reaches the end of the file has nothing behind it worth keeping.
+  const bool partial_tail = (operation->end_bytes() & block_mask) != 0 && operation->end_bytes() < inode.size_bytes;
+  const bool head_exists = operation->segments.front().kind == WriteSegment::Kind::kOverwrite;
+  const bool tail_exists = operation->segments.back().kind == WriteSegment::Kind::kOverwrite;
+  operation->read_head = partial_head && head_exists;
+  operation->read_tail = partial_tail && tail_exists && !(operation->read_head && operation->block_count == 1);
+  inode.size_bytes = std::max(inode.size_bytes, operation->end_bytes());
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  inode.mtime = inode.ctime = {now.tv_sec, static_cast<uint32_t>(now.tv_nsec)};
+  ++inode.version;
+  {
+    MutexLock lock(inode.io.mutex);
+    operation->sequence = inode.io.next_sequence++;
+    inode.io.sequences.insert(operation->sequence);
+    inode.io.writes.emplace(operation->first_block, operation);
+  }
+  MutexLock lock(volume_mutex_);
+  operation->volume_sequence = next_volume_sequence_++;
+  outstanding_.insert(operation->volume_sequence);
+}
+
+}  // namespace elidefs::core

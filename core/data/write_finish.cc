@@ -1,0 +1,145 @@
+// Last stage of a write: its extents and size enter a transaction (D2: after the data completed), then it leaves the
+// list.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "core/alloc/block_allocator.h"
+#include "core/data/data_path.h"
+#include "core/data/write_operation.h"
+#include "core/extent/extent_tree.h"
+#include "core/inode/inode_store.h"
+
+namespace elidefs::core {
+
+// Neighbouring segments of one kind, of one or several writes, that enter the tree at once.
+struct DataPath::Run {
+  WriteSegment segment;
+  uint64_t end_bytes = 0;  // the file reaches at least this far once the run is in
+  blockio::Ticket need = blockio::kNoNeed;
+};
+
+void DataPath::ScheduleFinish(const std::shared_ptr<WriteOperation>& operation) {
+  const InodeRef inode = operation->inode;
+  {
+    MutexLock lock(inode->io.mutex);
+    inode->io.ready.push_back(operation);
+    if (inode->io.finish_scheduled) return;
+    inode->io.finish_scheduled = true;
+  }
+  context_->workers->Schedule([this, inode] { FinishReady(inode); });
+}
+
+void DataPath::FinishReady(const InodeRef& inode) {
+  while (true) {
+    std::vector<std::shared_ptr<WriteOperation>> operations;
+    {
+      MutexLock lock(inode->io.mutex);
+      if (inode->io.ready.empty()) {
+        inode->io.finish_scheduled = false;
+        return;
+      }
+      operations.swap(inode->io.ready);
+    }
+    std::sort(operations.begin(), operations.end(),
+              [](const auto& a, const auto& b) { return a->first_block < b->first_block; });
+    const uint32_t block_shift = context_->geometry.block_shift;
+    std::vector<Run> runs;
+    uint64_t promised = 0;
+    for (const auto& operation : operations) {
+      if (operation->error.load(std::memory_order_relaxed) != 0) {
+        UndoMapping(*operation);
+        continue;
+      }
+      promised += operation->promised_blocks;
+      for (const WriteSegment& segment : operation->segments) {
+        const uint64_t segment_end = (static_cast<uint64_t>(segment.logical) + segment.count) << block_shift;
+        const Run run = {segment, std::min(segment_end, operation->end_bytes()),
+                         operation->need.load(std::memory_order_acquire)};
+        Run* last = runs.empty() ? nullptr : &runs.back();
+        const uint32_t limit =
+            segment.kind == WriteSegment::Kind::kFresh ? kExtentMaxInitBlocks : kExtentMaxUnwrittenBlocks;
+        if (last != nullptr && last->segment.kind == segment.kind &&
+            last->segment.logical + last->segment.count == segment.logical &&
+            last->segment.physical + last->segment.count == segment.physical &&
+            last->segment.count + segment.count <= limit) {
+          last->segment.count += segment.count;
+          last->end_bytes = std::max(last->end_bytes, run.end_bytes);
+          last->need = std::max(last->need, run.need);
+        } else {
+          runs.push_back(run);
+        }
+      }
+    }
+    absl::Status status;
+    {
+      MutexLock lock(inode->mutex);
+      for (const Run& run : runs) {
+        if (status.ok()) status = FinishRun(*inode, run);
+      }
+    }
+    if (promised > 0) context_->blocks->Unpromise(promised);
+    if (!status.ok()) context_->logger.Error(std::string(status.message()));
+    for (const auto& operation : operations) {
+      int error = operation->error.load(std::memory_order_relaxed);
+      // After a failure here the journal is aborted or the tree is damaged: reserved blocks stay out of use.
+      if (error == 0 && !status.ok()) error = EIO;
+      End(operation, error);
+    }
+  }
+}
+
+absl::Status DataPath::FinishRun(Inode& inode, const Run& run) {
+  const WriteSegment& segment = run.segment;
+  const bool grows = run.end_bytes > inode.disk_size_bytes;
+  if (segment.kind == WriteSegment::Kind::kOverwrite && !grows) {
+    return absl::OkStatus();
+  }
+  ExtentTree tree(context_, &inode);
+  const uint32_t groups = segment.count / context_->geometry.blocks_per_group + 2;
+  ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_->journal->Start(1 + 2 * groups + tree.InsertCredits()));
+  if (segment.kind == WriteSegment::Kind::kFresh) {
+    ELIDEFS_RETURN_IF_ERROR(context_->blocks->Commit(handle, {segment.physical, segment.count}));
+    ELIDEFS_RETURN_IF_ERROR(
+        tree.Insert(handle, segment.logical, segment.physical, segment.count, /*unwritten=*/false, /*promised=*/true));
+  } else if (segment.kind == WriteSegment::Kind::kUnwritten) {
+    ELIDEFS_RETURN_IF_ERROR(tree.ConvertToWritten(handle, segment.logical, segment.count, /*promised=*/true));
+  }
+  inode.disk_size_bytes = std::max(inode.disk_size_bytes, run.end_bytes);
+  ELIDEFS_RETURN_IF_ERROR(context_->inode_store->Write(handle, inode));
+  dirty_times_->Remove(inode);
+  handle.OrderAfter(run.need);
+  inode.JoinTransaction(handle.transaction(), /*datasync=*/true);
+  return absl::OkStatus();
+}
+
+void DataPath::End(const std::shared_ptr<WriteOperation>& operation, int error) {
+  const InodeRef inode = operation->inode;
+  std::vector<absl::AnyInvocable<void()>> fired;
+  {
+    InodeIo& io = inode->io;
+    MutexLock lock(io.mutex);
+    // An error of a write that is still to be answered is its answer; any other waits for the next write or sync.
+    if (error != 0 && operation->acknowledged) {
+      ++io.error_sequence;
+      io.last_error = error;
+    }
+    io.writes.erase(operation->first_block);
+    io.sequences.erase(operation->sequence);
+    const uint64_t oldest = io.sequences.empty() ? io.next_sequence : *io.sequences.begin();
+    std::erase_if(io.barriers, [&](InodeIo::Barrier& barrier) {
+      if (barrier.sequence > oldest) return false;
+      fired.push_back(std::move(barrier.fire));
+      return true;
+    });
+    io.idle.NotifyAll();
+  }
+  EndOnVolume(*operation);
+  if (operation->callback) {
+    std::exchange(operation->callback, nullptr)(error, error == 0 ? operation->length_bytes : 0);
+  }
+  for (auto& fire : fired) fire();
+  WakeInode(inode);
+}
+
+}  // namespace elidefs::core
