@@ -1,0 +1,55 @@
+// The daemon's side of the control socket.
+//
+// Protocol: a client sends one line, at most 256 bytes, within two seconds: `stat` (JSON), `stat text`, `flush`, `pid`
+// or `wait`. The answer is text up to the end of the connection; it starts with "error: " if the request failed. `wait`
+// is answered with "waiting\n" at once and, when the volume is closed, with "closed\n" or "error: ...\n".
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+
+namespace elidefs::fuse {
+
+inline constexpr size_t kMaxControlRequestBytes = 256;
+inline constexpr int kControlTimeoutMs = 2000;
+inline constexpr size_t kMaxControlWaiters = 16;
+
+// Owns one thread, which serves one client at a time.
+class ControlServer {
+ public:
+  // Called on the server's thread for every request but `wait`; may block.
+  using Answer = std::function<std::string(std::string_view request)>;
+
+  // Creates the folder (0755) and the socket (0600). What is at `path` belongs to a mount that is gone and is removed.
+  static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const std::string& path, Answer answer);
+  // Clients that still wait get "error: ...".
+  ~ControlServer();
+
+  // Returns when no Answer runs and none will; clients that wait stay connected. The socket is removed. Idempotent.
+  void StopServing();
+  // Stops serving and gives `result` to everybody who waits.
+  void Finish(std::string_view result);
+
+ private:
+  ControlServer(std::string path, Answer answer, int listener, int stop_event);
+  void Run();
+  void Serve(int client);
+  void AddWaiter(int client);
+
+  const std::string path_;
+  const Answer answer_;
+  const int listener_;
+  const int stop_event_;
+  Mutex mutex_;
+  std::vector<int> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace elidefs::fuse
