@@ -288,6 +288,7 @@ absl::Status InodeStore::Write(Handle& handle, Inode& inode) {
     return ErrnoError(EMLINK, absl::StrCat("inode ", inode.number, " has ", inode.links, " links"));
   }
   inode.flags = blocks.huge ? inode.flags | kInodeHugeFile : inode.flags & ~static_cast<uint32_t>(kInodeHugeFile);
+  MutexLock encode_lock(inode.encode_mutex);
   handle.Dirty(inode.table_buffer);
   uint8_t* slot = inode.table_buffer->data() + inode.table_offset_bytes;
   const size_t known_bytes = std::min<size_t>(sizeof(RawInode), geometry.inode_bytes);
@@ -296,6 +297,18 @@ absl::Status InodeStore::Write(Handle& handle, Inode& inode) {
   Encode(geometry, inode, blocks, &raw);
   std::memcpy(slot, &raw, known_bytes);
   SetInodeChecksum(geometry, inode.number, slot);
+  return absl::OkStatus();
+}
+
+absl::Status InodeStore::WriteDtime(Handle& handle, Inode& inode, uint32_t dtime, const BufferRef& table_buffer,
+                                    uint32_t table_offset_bytes) {
+  MutexLock encode_lock(inode.encode_mutex);
+  // In memory as well: the inode's own next Write encodes it.
+  inode.dtime.store(dtime, std::memory_order_relaxed);
+  handle.Dirty(table_buffer);
+  uint8_t* slot = table_buffer->data() + table_offset_bytes;
+  reinterpret_cast<RawInode*>(slot)->i_dtime = dtime;
+  SetInodeChecksum(context_->geometry, inode.number, slot);
   return absl::OkStatus();
 }
 
