@@ -50,7 +50,9 @@ class FileDeviceTest : public ::testing::Test {
   }
   void TearDown() override {
     Close();
-    if (!loop_.empty()) EXPECT_EQ(RunShell("losetup -d " + loop_), "");
+    if (!loop_.empty()) {
+      EXPECT_EQ(RunShell("losetup -d " + loop_), "");
+    }
     (void)RunShell("rm -rf '" + folder_ + "'");
   }
   void Close() {

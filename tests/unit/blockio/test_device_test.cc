@@ -160,7 +160,7 @@ TEST(VolatileCacheModel, EveryCutAgreesWithTheContract) {
                                             {.native_fua = true, .max_queues = 2, .reorder_seed = 4});
   auto queue = *RequestQueue::Create(device.get(), {.hardware_queues = 2, .queue_depth = 8});
   std::vector<std::unique_ptr<TestBio>> bios;
-  for (uint64_t i = 0; i < 200; ++i) {
+  for (uint64_t i = 0; i < 120; ++i) {
     const bool flush = i % 9 == 8;
     bios.push_back(flush ? std::make_unique<TestBio>(Operation::kFlush, 0, 0)
                          : std::make_unique<TestBio>(Operation::kWrite, (i * 7 % (kSectors - 2)) * 512, 1024,
@@ -220,24 +220,31 @@ TEST(VolatileCacheModel, EveryCutAgreesWithTheContract) {
   EXPECT_TRUE(out_of_order);
 }
 
-TEST(VolatileCacheModel, ASweepOverManyCutsOfALargeImageIsCheap) {
-  auto device = VolatileCacheDevice::Create(std::vector<uint8_t>(32 << 20, 0), {});
+TEST(VolatileCacheModel, ASweepOverManyCutsCostsOneCopyOfTheImageEach) {
+  constexpr size_t kImageBytes = 16 << 20;
+  auto device = VolatileCacheDevice::Create(std::vector<uint8_t>(kImageBytes, 0), {});
   auto queue = *RequestQueue::Create(device.get(), {.hardware_queues = 1});
   const AlignedBuffer data = MakeBuffer(16384, 7);
   for (uint64_t i = 0; i < 500; ++i) {
-    ASSERT_EQ(queue->Write(i * 49152 % (30 << 20), data.get(), 16384, nullptr), 0);
-    if (i % 10 == 0) ASSERT_EQ(queue->ledger().FlushUnconditionally(), 0);
+    ASSERT_EQ(queue->Write(i * 49152 % (kImageBytes - 16384), data.get(), 16384, nullptr), 0);
+    if (i % 10 == 0) {
+      ASSERT_EQ(queue->ledger().FlushUnconditionally(), 0);
+    }
   }
-  const auto start = std::chrono::steady_clock::now();
+  const size_t events = device->event_count();
   std::vector<uint8_t> image;
+  std::vector<uint8_t> plain(kImageBytes, 0);
+  const auto start = std::chrono::steady_clock::now();
   size_t cuts = 0;
-  for (size_t cut = 0; cut <= device->event_count(); cut += 5, ++cuts) {
-    device->ImageAfterCutInto(cut, Cut::kRandom, cut, &image);
+  for (size_t cut = 0; cut <= events; cut += 10, ++cuts) device->ImageAfterCutInto(cut, Cut::kRandom, cut, &image);
+  const auto swept = std::chrono::steady_clock::now();
+  for (size_t cut = 0; cut < cuts; ++cut) {
+    plain[cut] = 1;
+    image.assign(plain.begin(), plain.end());
   }
-  const auto each = (std::chrono::steady_clock::now() - start) / cuts;
-  EXPECT_LT(each, std::chrono::milliseconds(200));  // a copy of the image, with room for sanitizers
-  RecordProperty("microseconds_per_image",
-                 static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(each).count()));
+  const auto copied = std::chrono::steady_clock::now() - swept;
+  // Replaying the history for each image would cost some fifty copies; the rest is room for a busy machine.
+  EXPECT_LT(swept - start, 20 * copied + std::chrono::seconds(2));
 }
 
 TEST(Memory, FlushesAreCountedAndNothingIsLost) {
