@@ -1,0 +1,181 @@
+"""Sources and mount points that must be refused: a message that names the reason, an exit status that is not 0, no hang, and
+an image without a changed byte.
+"""
+
+import os
+import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+import harness
+
+SUPER = 1024
+COMPAT, INCOMPAT, RO_COMPAT = SUPER + 0x5C, SUPER + 0x60, SUPER + 0x64
+
+
+def refused(rig, image, words, what, options="", point=None):
+    """At least one of `words` must be in the message."""
+    before = harness.hash_file(image) if os.path.isfile(image) else None
+    point = point or rig.new_folder()
+    command = [harness.ELIDEFS, "mount"] + (["-o", options] if options else []) + [image, point]
+    status, output = harness.run(*command, check=False, timeout=60)
+    if not rig.check(status not in (0, -9, -11, -6), f"{what}: exit status {status}, output {output!r}"):
+        if status == 0:
+            harness.run("umount", "-l", point, check=False)
+        return
+    rig.check(any(word.lower() in output.lower() for word in words), f"{what}: the message names none of {words}: {output!r}")
+    if before is not None:
+        rig.equal(harness.hash_file(image), before, f"{what}: hash of the image")
+
+
+def patch(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def set_bits(path, offset, bits):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        value = struct.unpack("<I", file.read(4))[0]
+        file.seek(offset)
+        file.write(struct.pack("<I", value | bits))
+
+
+def set_feature(rig, image, offset, bits):
+    """Also recomputes the checksum of the superblock, so that the feature alone is wrong."""
+    set_bits(image, offset, bits)
+    with open(image, "rb") as file:
+        file.seek(SUPER)
+        block = file.read(1024)
+    if struct.unpack_from("<I", block, 0x64)[0] & 0x400:
+        patch(image, SUPER + 0x3FC, struct.pack("<I", crc32c(block[:0x3FC])))
+
+
+def crc32c(data, value=0xFFFFFFFF):
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value
+
+
+def features(rig):
+    made = [
+        ("no journal", ["-O", "^has_journal"], ["journal"]),
+        ("bigalloc", ["-O", "bigalloc", "-C", "16384"], ["bigalloc"]),
+        ("quota", ["-O", "quota"], ["quota"]),
+        ("project", ["-O", "project,quota"], ["project", "quota"]),
+        ("encrypt", ["-O", "encrypt"], ["encrypt"]),
+        ("casefold", ["-O", "casefold"], ["casefold"]),
+        ("verity", ["-O", "verity"], ["verity"]),
+        ("inline_data", ["-O", "inline_data"], ["inline_data", "inline data"]),
+        ("ea_inode", ["-O", "ea_inode"], ["ea_inode"]),
+        ("large_dir", ["-O", "large_dir"], ["large_dir", "largedir"]),
+        ("mmp", ["-O", "mmp"], ["mmp"]),
+        ("meta_bg", ["-O", "meta_bg,^resize_inode"], ["meta_bg"]),
+        ("sparse_super2", ["-O", "sparse_super2,^resize_inode"], ["sparse_super2"]),
+        ("uninit_bg", ["-O", "^metadata_csum,uninit_bg"], ["uninit_bg", "gdt_csum"]),
+    ]
+    for name, options, words in made:
+        refused(rig, rig.image(32, *options), words, name)
+    flipped = [
+        ("compression", INCOMPAT, 0x1, ["compression"]),
+        ("dirdata", INCOMPAT, 0x1000, ["dirdata", "dir_data", "dirent"]),
+        ("an unknown incompatible feature", INCOMPAT, 0x40000000, ["40000000", "unknown"]),
+        ("an unknown read-only feature", RO_COMPAT, 0x40000000, ["40000000", "unknown"]),
+        ("shared_blocks", RO_COMPAT, 0x4000, ["shared_blocks"]),
+        ("readonly", RO_COMPAT, 0x1000, ["readonly", "read-only"]),
+    ]
+    for name, offset, bits, words in flipped:
+        image = rig.image(16)
+        set_feature(rig, image, offset, bits)
+        refused(rig, image, words, name)
+
+
+def external_journal(rig):
+    journal = rig.path("journal")
+    with open(journal, "wb") as file:
+        file.truncate(16 << 20)
+    harness.run("mke2fs", "-q", "-F", "-O", "journal_dev", "-b", "4096", journal)
+    refused(rig, journal, ["journal"], "a journal device")
+    loop = rig.loop(journal)
+    image = rig.path("external")
+    with open(image, "wb") as file:
+        file.truncate(32 << 20)
+    harness.run("mke2fs", "-q", "-F", "-t", "ext4", "-b", "4096", "-J", f"device={loop}", image)
+    refused(rig, image, ["external journal", "journal"], "an external journal")
+    rig.detach(loop)
+
+
+def damage(rig):
+    image = rig.image(32)
+    os.truncate(image, 16 << 20)
+    refused(rig, image, ["smaller", "truncated", "size", "bytes", "beyond"], "a truncated image")
+    image = rig.image(32)
+    patch(image, SUPER, b"\0" * 1024)
+    refused(rig, image, ["ext4", "magic", "superblock"], "a zeroed superblock")
+    image = rig.path("noise")
+    with open(image, "wb") as file:
+        file.write(os.urandom(8 << 20))
+    refused(rig, image, ["ext4", "magic", "superblock"], "an image of noise")
+    image = rig.path("empty")
+    with open(image, "wb"):
+        pass
+    refused(rig, image, ["ext4", "small", "size", "empty", "superblock"], "an empty file")
+    image = rig.image(32)
+    patch(image, SUPER + 0x28, struct.pack("<I", 12345))  # inodes per group; its checksum is wrong now
+    refused(rig, image, ["checksum"], "a superblock with a wrong checksum")
+    image = rig.image(32, "-b", "4096")
+    patch(image, 4096 + 0x1E, b"\xAA\x55")  # bg_checksum of the first group
+    refused(rig, image, ["checksum", "group"], "a group descriptor with a wrong checksum")
+    image = rig.image(32)
+    harness.run("debugfs", "-w", "-R", "set_super_value state 2", image)
+    refused(rig, image, ["error", "e2fsck"], "a volume marked with errors")
+
+
+def places(rig):
+    image = rig.image(16)
+    refused(rig, image, ["no such file", "missing"], "a mount point that does not exist", point=rig.path("nowhere"))
+    with open(rig.path("file"), "wb"):
+        pass
+    refused(rig, image, ["not a directory"], "a mount point that is a file", point=rig.path("file"))
+    refused(rig, rig.path("no image"), ["no such file"], "a source that does not exist")
+    refused(rig, rig.new_folder(), ["neither", "directory", "not a"], "a source that is a folder")
+    refused(rig, "/dev/null", ["neither", "block device", "not a"], "a character device")
+
+
+def in_use(rig):
+    loop = rig.loop(rig.image(32))
+    busy = ["mounted", "in use", "busy"]
+    with rig.kernel_mounted(loop):
+        refused(rig, loop, busy, "a device that the kernel has mounted")
+    with rig.mounted(loop) as mount:
+        refused(rig, loop, busy, "a device that elidefs has mounted")
+        refused(rig, loop, busy, "the same mount again", point=mount.point)
+        with open(os.path.join(mount.point, "alive"), "w") as file:
+            file.write("yes")
+    rig.check_clean(loop, "after the refused mounts")
+    backing = rig.image(32)
+    other = rig.loop(backing)
+    with rig.mounted(other):
+        refused(rig, backing, ["loop"] + busy, "the file below a loop device in use")
+    with rig.mounted(rig.image(64)) as outer:
+        inner = os.path.join(outer.point, "inner")
+        with open(inner, "wb") as file:
+            file.truncate(8 << 20)
+        harness.run("mkfs.ext4", "-q", "-F", inner)
+        refused(rig, inner, ["elidefs"], "an image that lives on an elidefs mount")
+    rig.detach(loop)
+    rig.detach(other)
+
+
+def test(rig):
+    features(rig)
+    external_journal(rig)
+    damage(rig)
+    places(rig)
+    in_use(rig)
+
+
+harness.main(test)
