@@ -91,7 +91,8 @@ absl::Status VolumeImpl::Initialize(std::unique_ptr<BlockDevice> device, const V
     ELIDEFS_RETURN_IF_ERROR(OpenJournalAndRecover());
   }
   ELIDEFS_RETURN_IF_ERROR(LoadMetadata());
-  CreateDataParts(internals);
+  ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
+  CreateParts(internals);
   if (context_.read_only) {
     context_.journal.reset();
     return absl::OkStatus();
@@ -148,11 +149,9 @@ absl::StatusOr<std::vector<BlockRange>> VolumeImpl::JournalMap() {
 }
 
 absl::Status VolumeImpl::OpenJournalAndRecover() {
-  const auto fresh_tables = [this] {
-    context_.groups = std::make_unique<GroupTable>(context_.cache.get(), &context_.geometry);
-    context_.inode_store = std::make_unique<InodeStore>(&context_);
-  };
-  fresh_tables();
+  // The journal inode is found through the descriptors as they are before the replay; a checkpoint may have been cut short
+  // in them, but a descriptor never crosses a sector.
+  ELIDEFS_RETURN_IF_ERROR(LoadMetadata());
   ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
   JournalOptions journal_options;
   ELIDEFS_ASSIGN_OR_RETURN(journal_options.log_map, JournalMap());
@@ -174,8 +173,9 @@ absl::Status VolumeImpl::OpenJournalAndRecover() {
   }
   // What was read before the replay may be stale: everything is loaded again.
   super_block_.reset();
+  context_.inode_store.reset();
+  context_.groups.reset();
   context_.cache->DropAll();
-  fresh_tables();
   ELIDEFS_RETURN_IF_ERROR(KeepOverlay(overlay));
   ELIDEFS_ASSIGN_OR_RETURN(const SuperBlock super_block, ReadSuperBlock());
   const bool failed_before = result.journal_errno != 0 || (super_block.s_state & kStateErrors) != 0;
@@ -205,18 +205,14 @@ absl::Status VolumeImpl::KeepOverlay(const absl::flat_hash_map<BlockNumber, std:
 }
 
 absl::Status VolumeImpl::LoadMetadata() {
-  if (context_.groups == nullptr) {
-    context_.groups = std::make_unique<GroupTable>(context_.cache.get(), &context_.geometry);
-    context_.inode_store = std::make_unique<InodeStore>(&context_);
-    ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
-  }
-  ELIDEFS_RETURN_IF_ERROR(context_.groups->LoadAll());
-  context_.blocks = std::make_unique<BlockAllocator>(&context_.geometry, context_.groups.get(), &context_.planted);
-  context_.inodes = std::make_unique<InodeAllocator>(&context_.geometry, context_.groups.get());
-  return absl::OkStatus();
+  context_.groups = std::make_unique<GroupTable>(context_.cache.get(), &context_.geometry);
+  context_.inode_store = std::make_unique<InodeStore>(&context_);
+  return context_.groups->LoadAll();
 }
 
-void VolumeImpl::CreateDataParts(const VolumeInternals& internals) {
+void VolumeImpl::CreateParts(const VolumeInternals& internals) {
+  context_.blocks = std::make_unique<BlockAllocator>(&context_.geometry, context_.groups.get(), &context_.planted);
+  context_.inodes = std::make_unique<InodeAllocator>(&context_.geometry, context_.groups.get());
   inode_cache_ = std::make_unique<InodeCache>(&context_, internals.inode_cache_limit);
   orphans_ = std::make_unique<OrphanList>(&context_);
   dirty_times_ = std::make_unique<DirtyTimes>(&context_);

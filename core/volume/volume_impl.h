@@ -71,7 +71,7 @@ class VolumeImpl final : public Volume {
   absl::Status OpenJournalAndRecover();
   absl::Status KeepOverlay(const absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>& overlay);
   absl::Status LoadMetadata();
-  void CreateDataParts(const VolumeInternals& internals);
+  void CreateParts(const VolumeInternals& internals);
   absl::Status StartReadWrite();
   absl::Status ProcessOrphans();
   absl::Status FinishAllDeletions();
