@@ -3,9 +3,9 @@
 // Threads: Submit is serialised by its caller and, against resubmission, by a lock. Completions are reaped by whoever
 // comes first: the queue's own thread, which sleeps in the kernel until one arrives, or a caller of Poll (D6). Handlers
 // run without locks.
-// Resubmission: a short transfer is continued, and a request that the kernel gave back untouched (EAGAIN, EINTR;
-// ECANCELED when the thread that submitted it exited before a kernel worker began it) is sent again from the queue's
-// own thread.
+// Resubmission: a short transfer is continued, and a request that the kernel gave back untouched (EAGAIN, EINTR, or
+// ECANCELED, which io_uring may answer for work that an exiting thread had queued to its workers) is sent again from
+// the queue's own thread.
 #pragma once
 
 #include <liburing.h>

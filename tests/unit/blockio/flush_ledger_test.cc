@@ -250,9 +250,39 @@ TEST_F(Ledger, AwaitRetirementTakesPartInTheOrder) {
   EXPECT_EQ(ledger_.Stats().requested, 0U);
 }
 
-// A caller that writes and syncs against a model of the device; returns how often a sync was answered 0 for a write
-// that no successful flush had covered. Every flush is dispatched before an older one completes, and some fail.
-int CountLies(const LedgerPlantedBugs& bugs, bool with_failures, uint64_t seed) {
+// A caller that writes and syncs against a model of the device, which several flushes may be in flight on and some of
+// which fail. Counts how often a sync was answered 0 for a write that no successful flush had covered.
+class LyingDetector {
+ public:
+  LyingDetector(const LedgerPlantedBugs& bugs, bool with_failures, uint64_t seed)
+      : with_failures_(with_failures), random_(seed), ledger_(true, [this] { ++asked_; }) {
+    ledger_.PlantBugs(bugs);
+  }
+
+  int Run() {
+    for (int step = 0; step < 400; ++step) {
+      switch (random_() % 4) {
+        case 0:
+          writes_.push_back({ledger_.NeedOfCompletedWrite(), false});
+          break;
+        case 1:
+          if (!writes_.empty()) Sync();
+          break;
+        case 2:
+          if ((asked_ > 0 || random_() % 4 == 0) && flushes_.size() < 4) {
+            asked_ = 0;
+            flushes_.push_back({ledger_.Dispatched(), writes_.size()});
+          }
+          break;
+        default:
+          if (!flushes_.empty()) CompleteOne();
+      }
+      Judge();
+    }
+    return lies_;
+  }
+
+ private:
   struct Write {
     Ticket need;
     bool covered;
@@ -261,77 +291,62 @@ int CountLies(const LedgerPlantedBugs& bugs, bool with_failures, uint64_t seed) 
     Ticket ticket;
     size_t covers;  // writes completed before it was dispatched
   };
-  std::mt19937_64 random(seed);
-  std::vector<Write> writes;
-  std::vector<Flush> flushes;
-  int asked = 0;
-  int lies = 0;
-  FlushLedger ledger(true, [&asked] { ++asked; });
-  ledger.PlantBugs(bugs);
-  struct Sync {
+  struct PendingSync {
     Waiter waiter;
     size_t write;
     bool judged = false;
   };
-  std::vector<std::unique_ptr<Sync>> syncs;
-  bool device_lost_data = false;  // after a failed flush nothing is known to be on the medium
-  const auto judge = [&] {
-    for (auto& sync : syncs) {
+
+  void Sync() {
+    syncs_.push_back(std::make_unique<PendingSync>(PendingSync{Waiter(0), random_() % writes_.size()}));
+    PendingSync& sync = *syncs_.back();
+    sync.waiter.waiter.context = &sync.waiter;
+    sync.waiter.waiter.need = writes_[sync.write].need;
+    if (ledger_.Await(&sync.waiter.waiter) == AwaitOutcome::kElided && !writes_[sync.write].covered) ++lies_;
+  }
+
+  void CompleteOne() {
+    const size_t which = random_() % flushes_.size();
+    const Flush flush = flushes_[which];
+    flushes_.erase(flushes_.begin() + static_cast<ptrdiff_t>(which));
+    const bool fails = with_failures_ && random_() % 8 == 0;
+    if (fails) lost_data_ = true;
+    // E3 and E4: a success proves something only when every earlier flush has succeeded; until then the earlier ones
+    // that are open take over its range.
+    bool earlier_open = false;
+    for (Flush& other : flushes_) {
+      if (other.ticket > flush.ticket) continue;
+      earlier_open = true;
+      if (!fails) other.covers = std::max(other.covers, flush.covers);
+    }
+    if (!earlier_open && !lost_data_) {
+      for (size_t i = 0; i < flush.covers; ++i) writes_[i].covered = true;
+    }
+    ledger_.Completed(flush.ticket, fails ? EIO : 0);
+  }
+
+  void Judge() {
+    for (auto& sync : syncs_) {
       if (sync->judged || sync->waiter.done == 0) continue;
       sync->judged = true;
-      if (sync->waiter.waiter.error == 0 && !writes[sync->write].covered) ++lies;
+      if (sync->waiter.waiter.error == 0 && !writes_[sync->write].covered) ++lies_;
     }
-  };
-  for (int step = 0; step < 400; ++step) {
-    switch (random() % 4) {
-      case 0:
-        writes.push_back({ledger.NeedOfCompletedWrite(), false});
-        break;
-      case 1:
-        if (!writes.empty()) {
-          auto sync = std::make_unique<Sync>(Sync{Waiter(0), random() % writes.size()});
-          sync->waiter.waiter.context = &sync->waiter;
-          sync->waiter.waiter.need = writes[sync->write].need;
-          const AwaitOutcome outcome = ledger.Await(&sync->waiter.waiter);
-          if (outcome == AwaitOutcome::kElided && !writes[sync->write].covered) ++lies;
-          syncs.push_back(std::move(sync));
-        }
-        break;
-      case 2:
-        if ((asked > 0 || random() % 4 == 0) && flushes.size() < 4) {
-          asked = 0;
-          flushes.push_back({ledger.Dispatched(), writes.size()});
-        }
-        break;
-      default:
-        if (!flushes.empty()) {
-          const size_t which = random() % flushes.size();
-          const Flush flush = flushes[which];
-          flushes.erase(flushes.begin() + static_cast<ptrdiff_t>(which));
-          const bool fails = with_failures && random() % 8 == 0;
-          if (fails) device_lost_data = true;
-          // E3 and E4: a success proves something only if every earlier flush is known to have succeeded.
-          bool earlier_open = false;
-          for (const Flush& other : flushes) earlier_open |= other.ticket < flush.ticket;
-          if (!fails && !device_lost_data && !earlier_open) {
-            for (size_t i = 0; i < flush.covers; ++i) writes[i].covered = true;
-          } else if (!fails && !device_lost_data) {
-            // It will count when the earlier ones are done: let the earliest open one take over its range.
-            for (Flush& other : flushes) {
-              if (other.ticket < flush.ticket) other.covers = std::max(other.covers, flush.covers);
-            }
-          }
-          ledger.Completed(flush.ticket, fails ? EIO : 0);
-        }
-    }
-    judge();
   }
-  return lies;
-}
+
+  const bool with_failures_;
+  std::mt19937_64 random_;
+  int asked_ = 0;
+  int lies_ = 0;
+  bool lost_data_ = false;  // after a failed flush nothing more is known to be on the medium
+  std::vector<Write> writes_;
+  std::vector<Flush> flushes_;
+  std::vector<std::unique_ptr<PendingSync>> syncs_;
+  FlushLedger ledger_;
+};
 
 int LiesOverSeeds(const LedgerPlantedBugs& bugs, bool with_failures) {
   int lies = 0;
-  for (uint64_t seed = 1; seed <= 100; ++seed) lies += CountLies(bugs, with_failures, seed);
+  for (uint64_t seed = 1; seed <= 100; ++seed) lies += LyingDetector(bugs, with_failures, seed).Run();
   return lies;
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "blockio/request_queue.h"
-#include "programmable_device.h"
-#include "test_bio.h"
+#include "tests/unit/blockio/programmable_device.h"
+#include "tests/unit/blockio/test_bio.h"
 
 namespace elidefs::blockio {
 namespace {

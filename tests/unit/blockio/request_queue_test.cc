@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "blockio/device/test_devices.h"
-#include "programmable_device.h"
-#include "test_bio.h"
+#include "tests/unit/blockio/programmable_device.h"
+#include "tests/unit/blockio/test_bio.h"
 
 namespace elidefs::blockio {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "blockio/device/test_devices.h"
 #include "blockio/request_queue.h"
-#include "test_bio.h"
+#include "tests/unit/blockio/test_bio.h"
 
 namespace elidefs::blockio {
 namespace {
