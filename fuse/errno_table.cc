@@ -17,9 +17,16 @@ constexpr int kLargestReplyErrno = 511;  // fuse_dev_do_write in the kernel refu
 constexpr Replacement kReplacements[] = {
     {ENOSYS, EOPNOTSUPP},  // ENOSYS to FSYNC, FSYNCDIR or OPEN would turn every later call into a silent success
     {EREMOTEIO, EIO},      // block layer errors without a meaning for a file
-    {EILSEQ, EIO},        {ENODATA, EIO}, {ENOLINK, EIO}, {EBADE, EIO},    {ECANCELED, EIO},
-    {ENODEV, EIO},        {ENXIO, EIO},   {ETIME, EIO},   {ENOTCONN, EIO},  // means "the daemon is dead" to everybody
-                                                                            // who looks at a FUSE mount
+    {EILSEQ, EIO},
+    {ENODATA, EIO},
+    {ENOLINK, EIO},
+    {EBADE, EIO},
+    {ECANCELED, EIO},
+    {ENODEV, EIO},
+    {ENXIO, EIO},
+    {ETIME, EIO},
+    {ENOTCONN, EIO},     // means "the daemon is dead" to everybody
+                         // who looks at a FUSE mount
     {EBADMSG, EUCLEAN},  // a checksum that does not fit: reported as every other damage of the volume
 };
 

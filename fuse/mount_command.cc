@@ -1,6 +1,7 @@
 #include "fuse/mount_command.h"
 
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,14 +38,14 @@ absl::Status RemoveDeadMount(const MountEntry& dead, DaemonLog* log) {
 absl::Status CheckMountpoint(const std::string& mountpoint, const std::string& source, DaemonLog* log) {
   ELIDEFS_ASSIGN_OR_RETURN(const std::vector<MountEntry> table, ReadMountTable());
   const MountEntry* present = FindMount(table, mountpoint);
-  struct stat attributes = {};
-  int error = stat(mountpoint.c_str(), &attributes) == 0 ? 0 : errno;
-  if (error == ENOTCONN && present != nullptr && present->IsElidefs()) {
+  struct statvfs space = {};
+  // Not stat(2): the kernel may know the root's attributes and not notice that nobody is there.
+  if (present != nullptr && present->IsElidefs() && statvfs(mountpoint.c_str(), &space) != 0 && errno == ENOTCONN) {
     ELIDEFS_RETURN_IF_ERROR(RemoveDeadMount(*present, log));
     present = nullptr;
-    error = stat(mountpoint.c_str(), &attributes) == 0 ? 0 : errno;
   }
-  if (error != 0) return FileError(error, mountpoint);
+  struct stat attributes = {};
+  if (stat(mountpoint.c_str(), &attributes) != 0) return FileError(errno, mountpoint);
   if (!S_ISDIR(attributes.st_mode)) return FileError(ENOTDIR, mountpoint);
   if (present != nullptr && present->IsElidefs() && present->source == source) {
     return ErrnoError(EBUSY, absl::StrCat(source, " is already mounted on ", mountpoint));

@@ -60,6 +60,13 @@ void WriteAll(int client, std::string_view text) {
   }
 }
 
+// Closing a socket with unread data would reset the connection and lose the answer.
+void Discard(int client) {
+  char buffer[4096];
+  for (int i = 0; i < 64 && recv(client, buffer, sizeof(buffer), MSG_DONTWAIT) > 0; ++i) {
+  }
+}
+
 bool HungUp(int client) {
   pollfd poll_fd = {client, POLLRDHUP, 0};
   return poll(&poll_fd, 1, 0) != 0;
@@ -148,6 +155,7 @@ void ControlServer::Serve(int client) {
     return;
   }
   WriteAll(client, request.has_value() ? answer_(*request) : "error: no request line of at most 256 bytes\n");
+  Discard(client);
   close(client);
 }
 
