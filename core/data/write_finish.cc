@@ -30,6 +30,33 @@ void DataPath::ScheduleFinish(const std::shared_ptr<WriteOperation>& operation) 
   context_->workers->Schedule([this, inode] { FinishReady(inode); });
 }
 
+namespace {
+
+// The ready writes in file order, without those that directly follow one that is still at the device: entering a
+// sequential stream in order keeps its extents merged and its tree small. What is held back is taken when its
+// predecessor is ready.
+std::vector<std::shared_ptr<WriteOperation>> TakeFinishable(InodeIo& io) ABSL_EXCLUSIVE_LOCKS_REQUIRED(io.mutex) {
+  std::sort(io.ready.begin(), io.ready.end(),
+            [](const auto& a, const auto& b) { return a->first_block < b->first_block; });
+  std::vector<std::shared_ptr<WriteOperation>> taken;
+  std::vector<std::shared_ptr<WriteOperation>> held;
+  for (auto& operation : io.ready) {
+    const auto position = io.writes.find(operation->first_block);
+    bool hold = false;
+    if (position != io.writes.begin()) {
+      const std::shared_ptr<WriteOperation>& before = std::prev(position)->second;
+      const bool adjacent = before->last_block() + 1 == operation->first_block;
+      const bool before_taken = !taken.empty() && taken.back() == before;
+      hold = adjacent && before->needs_finish && !before_taken;
+    }
+    (hold ? held : taken).push_back(std::move(operation));
+  }
+  io.ready = std::move(held);
+  return taken;
+}
+
+}  // namespace
+
 void DataPath::FinishReady(const InodeRef& inode) {
   while (true) {
     std::vector<std::shared_ptr<WriteOperation>> operations;
@@ -39,10 +66,12 @@ void DataPath::FinishReady(const InodeRef& inode) {
         inode->io.finish_scheduled = false;
         return;
       }
-      operations.swap(inode->io.ready);
+      operations = TakeFinishable(inode->io);
+      if (operations.empty()) {
+        inode->io.finish_scheduled = false;
+        return;
+      }
     }
-    std::sort(operations.begin(), operations.end(),
-              [](const auto& a, const auto& b) { return a->first_block < b->first_block; });
     const uint32_t block_shift = context_->geometry.block_shift;
     std::vector<Run> runs;
     uint64_t promised = 0;

@@ -52,7 +52,7 @@ struct WriteOperation {
   uint64_t promised_blocks = 0;
   uint64_t size_before_bytes = 0;  // of the file, at acceptance: what lies behind it on disk is not content
   bool read_head = false, read_tail = false;
-  bool needs_finish = false;  // changes mapping or size on disk
+  std::atomic<bool> needs_finish{false};  // changes mapping or size on disk
   bool acknowledged = false;
 
   uint64_t sequence = 0;         // per inode
