@@ -21,7 +21,7 @@ struct MountOptions {
   uint32_t commit_seconds = 30;
   uint32_t max_threads = 4;
   uint32_t queues = 0;  // 0: the volume decides
-  uint32_t write_behind_mib = 64;
+  uint32_t write_behind_mib = 32;
   std::vector<std::string> kernel_flags;  // suid, nodev, ...: handed to mount(2) as they are
 };
 

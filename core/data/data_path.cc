@@ -186,13 +186,12 @@ void DataPath::RunDeferred(const InodeRef& inode) {
 }
 
 void DataPath::ReleaseWindow(const InodeRef& inode) {
-  BlockRange range;
+  std::vector<BlockRange> ranges;
   {
     MutexLock lock(inode->io.mutex);
-    range = {inode->io.next_physical, inode->io.window_blocks};
-    inode->io.window_blocks = 0;
+    ranges = inode->io.reservation.Clear();
   }
-  if (range.count > 0) context_->blocks->Unreserve(range);
+  for (const BlockRange& range : ranges) context_->blocks->Unreserve(range);
 }
 
 void DataPath::ReleaseAllWindows() {

@@ -41,7 +41,7 @@ class DataPath {
   using WriteCallback = absl::AnyInvocable<void(int error, size_t written_bytes)>;
 
   struct Options {
-    uint64_t write_behind_bytes = 64U << 20U;
+    uint64_t write_behind_bytes = 32U << 20U;
     bool update_atime = true;
   };
   DataPath(VolumeContext* context, DirtyTimes* dirty_times, Options options);

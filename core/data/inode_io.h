@@ -11,6 +11,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "base/mutex.h"
+#include "core/data/reservation.h"
 
 namespace elidefs::core {
 
@@ -48,15 +49,12 @@ struct InodeIo {
   uint64_t reported_error_sequence ABSL_GUARDED_BY(mutex) = 0;
   int last_error ABSL_GUARDED_BY(mutex) = 0;
 
-  // Where a sequential writer continues, and the blocks preallocated (in memory) for it there.
-  uint32_t next_logical ABSL_GUARDED_BY(mutex) = 0;
-  uint64_t next_physical ABSL_GUARDED_BY(mutex) = 0;  // 0: no hint
-  uint32_t window_blocks ABSL_GUARDED_BY(mutex) = 0;  // preallocated from next_physical on
+  Reservation reservation ABSL_GUARDED_BY(mutex);
 
   // True when eviction would lose something (rule E11).
   bool Busy() const ABSL_LOCKS_EXCLUDED(mutex) {
     MutexLock lock(mutex);
-    return !writes.empty() || reads_in_flight > 0 || exclusive > 0 || !deferred.empty() || window_blocks > 0 ||
+    return !writes.empty() || reads_in_flight > 0 || exclusive > 0 || !deferred.empty() || !reservation.empty() ||
            error_sequence != reported_error_sequence;
   }
 };

@@ -14,8 +14,6 @@
 namespace elidefs::core {
 namespace {
 
-// A sequential writer gets this many blocks ahead at most, so that files that grow side by side stay contiguous.
-constexpr uint32_t kMaxWindowBlocks = 2048;
 constexpr uint32_t kMaxWriteBytes = 64U << 20U;
 
 }  // namespace
@@ -164,53 +162,50 @@ absl::Status DataPath::MapHole(Inode& inode, WriteOperation& operation, LogicalB
 }
 
 absl::StatusOr<BlockRange> DataPath::TakeBlocks(Inode& inode, LogicalBlock logical, uint32_t count, bool privileged) {
-  BlockNumber goal = 0;
-  bool sequential = false;
+  Reservation::Plan plan;
   {
     MutexLock lock(inode.io.mutex);
-    sequential = inode.io.next_physical != 0 && inode.io.next_logical == logical;
-    if (sequential && inode.io.window_blocks > 0) {
-      const uint32_t taken = std::min(count, inode.io.window_blocks);
-      const BlockRange range = {inode.io.next_physical, taken};
-      inode.io.next_physical += taken;
-      inode.io.next_logical += taken;
-      inode.io.window_blocks -= taken;
-      return range;
+    const BlockRange reserved = inode.io.reservation.Take(logical, count);
+    if (reserved.count > 0) {
+      inode.io.reservation.Advance(logical + reserved.count, reserved.start + reserved.count);
+      return reserved;
     }
-    if (sequential) goal = inode.io.next_physical;
+    plan = inode.io.reservation.MakePlan(logical, count);
+    if (inode.io.reservation.full()) plan = {logical, std::min(count, plan.count), plan.goal};
   }
+  BlockNumber goal = plan.goal;
   if (goal == 0 && logical > 0) {
     ExtentTree tree(context_, &inode);
     ELIDEFS_ASSIGN_OR_RETURN(const Mapping before, tree.Lookup(logical - 1));
     if (!before.is_hole()) goal = before.physical + 1;
   }
   if (goal == 0) goal = context_->blocks->GoalForInode(inode.number);
-  // The first write of a file takes what it needs; one that goes on where the last one ended is growing: look ahead by
-  // what the file has so far.
-  uint32_t ahead = 0;
-  if (sequential) ahead = std::min<uint32_t>(kMaxWindowBlocks, std::max<uint32_t>(16, logical));
   absl::StatusOr<BlockRange> found =
-      context_->blocks->Reserve(goal, std::min<uint32_t>(count + ahead, kExtentMaxInitBlocks), privileged);
+      context_->blocks->Reserve(goal, std::min(plan.count, kExtentMaxInitBlocks), privileged);
   if (!found.ok()) return found.status();
-  const uint32_t used = std::min(count, found->count);
-  BlockRange stale;
-  bool registered = false;
+  if (found->count <= logical - plan.start) {
+    // The run found ends before the block that is needed now.
+    context_->blocks->Unreserve(*found);
+    found = context_->blocks->Reserve(goal, count, privileged);
+    if (!found.ok()) return found.status();
+    plan.start = logical;
+  }
+  bool first_piece = false;
+  BlockRange taken;
   {
     MutexLock lock(inode.io.mutex);
-    stale = {inode.io.next_physical, inode.io.window_blocks};
-    inode.io.next_logical = logical + used;
-    inode.io.next_physical = found->start + used;
-    inode.io.window_blocks = found->count - used;
-    registered = inode.io.window_blocks == 0;
+    first_piece = inode.io.reservation.empty();
+    inode.io.reservation.Add(plan.start, *found);
+    taken = inode.io.reservation.Take(logical, count);
+    inode.io.reservation.Advance(logical + taken.count, taken.start + taken.count);
   }
-  if (stale.count > 0) context_->blocks->Unreserve(stale);
-  if (!registered && stale.count == 0) {
+  if (first_piece) {
     MutexLock lock(volume_mutex_);
     constexpr size_t kPruneAt = 1024;
     if (windows_.size() >= kPruneAt) std::erase_if(windows_, [](const auto& weak) { return weak.expired(); });
     windows_.push_back(inode.weak_from_this());
   }
-  return BlockRange{found->start, used};
+  return taken;
 }
 
 void DataPath::UndoMapping(WriteOperation& operation) {
