@@ -232,7 +232,9 @@ TEST_F(FaultTest, VanishedDeviceAnswersAndUnmounts) {
   EXPECT_EQ(ErrnoOf(file.Sync(true)), EIO);
   EXPECT_EQ(ErrnoOf(file.Sync(false)), EIO);
   const absl::StatusOr<InodeId> created = Create("g");
-  if (created.ok()) EXPECT_EQ(ErrnoOf(Open(*created).Sync(false)), EIO);
+  if (created.ok()) {
+    EXPECT_EQ(ErrnoOf(Open(*created).Sync(false)), EIO);
+  }
   files_.clear();
   std::future<absl::Status> closed = std::async(std::launch::async, [this] { return volume_->Close(); });
   ASSERT_EQ(closed.wait_for(std::chrono::seconds(30)), std::future_status::ready) << "unmount hangs";

@@ -147,7 +147,9 @@ TEST_F(MountOperationsTest, NamesComeAndGo) {
   EXPECT_EQ(readlink(Path("link").c_str(), target, sizeof(target)), 10);
   EXPECT_STREQ(target, "some/where");
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
-  if (geteuid() == 0) ASSERT_EQ(mknod(Path("device").c_str(), S_IFBLK | 0600, makedev(259, 70000)), 0);
+  if (geteuid() == 0) {
+    ASSERT_EQ(mknod(Path("device").c_str(), S_IFBLK | 0600, makedev(259, 70000)), 0);
+  }
   struct stat attributes = {};
   ASSERT_EQ(stat(Path("fifo").c_str(), &attributes), 0);
   EXPECT_TRUE(S_ISFIFO(attributes.st_mode));
@@ -184,7 +186,9 @@ TEST_F(MountOperationsTest, Attributes) {
   const std::string path = Path("file");
   struct stat attributes = {};
   ASSERT_EQ(chmod(path.c_str(), 0604), 0);
-  if (geteuid() == 0) ASSERT_EQ(chown(path.c_str(), 12, 34), 0);
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(path.c_str(), 12, 34), 0);
+  }
   const timespec times[2] = {{1000, 1}, {2000, 999999999}};
   ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
   ASSERT_EQ(stat(path.c_str(), &attributes), 0);
