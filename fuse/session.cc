@@ -13,6 +13,9 @@ namespace {
 constexpr unsigned kMaxWriteBytes = 1U << 20U;  // the most FUSE can carry: 256 pages
 constexpr unsigned kMaxReadaheadBytes = 1U << 20U;
 constexpr unsigned kMaxBackground = 1024;  // read-ahead and asynchronous direct I/O in flight
+// Never congested: while a mount is, the kernel silently skips writeback that nobody waits for, sync_file_range included,
+// and the skipped files would each need flushes of their own later.
+constexpr unsigned kCongestionThreshold = 65535;
 
 void Init(void* user_data, fuse_conn_info* connection) {
   NegotiateConnection(static_cast<Daemon*>(user_data)->writeback_cache(), connection);
@@ -41,7 +44,7 @@ void NegotiateConnection(bool writeback_cache, fuse_conn_info* connection) {
   connection->max_write = kMaxWriteBytes;
   connection->max_readahead = kMaxReadaheadBytes;
   connection->max_background = kMaxBackground;
-  connection->congestion_threshold = kMaxBackground / 4 * 3;
+  connection->congestion_threshold = kCongestionThreshold;
   connection->time_gran = 1;
 }
 
