@@ -18,16 +18,11 @@ using Extents = absl::InlinedVector<Extent, 5>;
 Extents Merge(absl::Span<const Extent> extents) {
   Extents merged;
   for (const Extent& extent : extents) {
-    if (!merged.empty()) {
-      Extent& last = merged.back();
-      const bool adjacent = last.end() == extent.logical && last.physical + last.length == extent.physical;
-      if (adjacent && last.unwritten == extent.unwritten &&
-          last.length + extent.length <= MaxExtentBlocks(extent.unwritten)) {
-        last.length += extent.length;
-        continue;
-      }
+    if (!merged.empty() && CanMerge(merged.back(), extent)) {
+      merged.back().length += extent.length;
+    } else {
+      merged.push_back(extent);
     }
-    merged.push_back(extent);
   }
   return merged;
 }
@@ -110,8 +105,10 @@ void InsertEntry(const ExtentOwner& owner, Handle& handle, ExtentPath& path, siz
   }
   assert(level > 0);
   ExtentLevel right = TakeNewNode(owner, nodes, left.node.depth());
-  // At the right edge the full node stays full, so that a file written in order has dense leaves.
-  const uint32_t split = slot == left.node.entries() ? slot : left.node.entries() / 2;
+  // At the right edge the full node stays full, so that a file written in order has dense leaves. Slot 0 is the tree's
+  // left edge (elsewhere a leaf's first key is its parent's): what was there moves as a whole.
+  const bool edge = slot == left.node.entries() || slot == 0;
+  const uint32_t split = edge ? slot : left.node.entries() / 2;
   left.node.MoveTail(split, right.node);
   if (slot > split || slot == left.node.max()) {
     right.node.InsertAt(slot - split, entry);

@@ -42,6 +42,11 @@ absl::Status VerifyLoadedNode(const ExtentOwner& owner, BlockNumber block, absl:
 
 }  // namespace
 
+bool CanMerge(const Extent& left, const Extent& right) {
+  return left.unwritten == right.unwritten && left.end() == right.logical &&
+         left.physical + left.length == right.physical && left.length + right.length <= MaxExtentBlocks(left.unwritten);
+}
+
 ExtentSlot EncodeExtent(const Extent& extent) {
   assert(extent.length > 0 && extent.length <= MaxExtentBlocks(extent.unwritten));
   ExtentLeaf leaf;

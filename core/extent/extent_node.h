@@ -37,6 +37,9 @@ inline uint32_t MaxExtentBlocks(bool unwritten) {
   return unwritten ? kExtentMaxUnwrittenBlocks : kExtentMaxInitBlocks;
 }
 
+// True if one extent can take the place of these two.
+bool CanMerge(const Extent& left, const Extent& right);
+
 // A leaf or index entry as it lies in a node: 12 bytes that begin with the logical block, its key.
 static_assert(sizeof(ExtentLeaf) == sizeof(ExtentIndex));
 using ExtentSlot = std::array<uint8_t, sizeof(ExtentLeaf)>;

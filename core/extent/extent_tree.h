@@ -41,14 +41,17 @@ class ExtentTree {
   // inode. `promised` says that the caller promised InsertPromiseBlocks() for node allocation.
   absl::Status Insert(Handle& handle, LogicalBlock logical, BlockNumber physical, uint32_t length, bool unwritten,
                       bool promised) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
-  // Turns a part of unwritten extents into written ones (after their data completed).
+  // Turns unwritten blocks into written ones (after their data completed); written ones stay. InsertCredits() cover
+  // what lies in one extent; for each further one the handle is extended, and EAGAIN tells that this failed half-way
+  // (calling again is harmless). EINVAL: a hole.
   absl::Status ConvertToWritten(Handle& handle, LogicalBlock logical, uint32_t length, bool promised)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // Unmaps from the end of the file downwards until `first` is reached or the handle runs low on credits; frees blocks
   // and empty nodes (BlockAllocator::Free, revoking nodes). Returns true when done, false when the caller must start
   // another handle and call again. The tree is consistent in between (orphan list makes truncate restartable).
   absl::StatusOr<bool> TruncateFrom(Handle& handle, LogicalBlock first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
-  // Visits every extent from `first` on, in order, until the visitor returns false.
+  // Visits every extent from `first` on, in order, until the visitor returns false. The one that holds `first` is cut
+  // to begin there. The visitor must not change the tree.
   absl::Status ForEach(LogicalBlock first, const std::function<bool(const Mapping&)>& visit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
 
@@ -57,6 +60,8 @@ class ExtentTree {
   uint32_t InsertCredits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // Worst-case new tree blocks of one Insert.
   uint32_t InsertPromiseBlocks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
+  // What TruncateFrom leaves in the handle for its caller: the inode, and the orphan list.
+  static constexpr uint32_t kCallerCredits = 4;
   static constexpr uint32_t kTruncateCredits = 64;  // what TruncateFrom wants to see in a handle to make progress
 
  private:

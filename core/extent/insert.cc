@@ -10,28 +10,27 @@
 namespace elidefs::core {
 namespace {
 
-// The extent with its neighbours in the leaf, so that all of them can merge, and the slots they take.
-struct Neighbourhood {
+// What takes the place of which slots: the new extents and those neighbours in the leaf that merge with them.
+struct Replacement {
   absl::InlinedVector<Extent, 5> extents;
   uint32_t first_slot = 0;
   uint32_t count = 0;
 };
 
-// `left` and `right`: slots of the neighbours; `left` + 1 may be 0 and `right` the number of entries.
-Neighbourhood Around(const ExtentLevel& leaf, uint32_t begin, uint32_t end, absl::Span<const Extent> middle) {
-  Neighbourhood result;
-  result.first_slot = begin;
-  result.count = end - begin;
-  if (begin > 0) {
-    result.first_slot = begin - 1;
-    ++result.count;
-    result.extents.push_back(leaf.node.At(begin - 1));
+// `middle` replaces the slots [begin, end).
+Replacement WithNeighbours(const ExtentLevel& leaf, uint32_t begin, uint32_t end, absl::Span<const Extent> middle) {
+  Replacement result;
+  if (begin > 0 && CanMerge(leaf.node.At(begin - 1), middle.front())) {
+    --begin;
+    result.extents.push_back(leaf.node.At(begin));
   }
   result.extents.insert(result.extents.end(), middle.begin(), middle.end());
-  if (end < leaf.node.entries()) {
-    ++result.count;
+  if (end < leaf.node.entries() && CanMerge(middle.back(), leaf.node.At(end))) {
     result.extents.push_back(leaf.node.At(end));
+    ++end;
   }
+  result.first_slot = begin;
+  result.count = end - begin;
   return result;
 }
 
@@ -60,9 +59,9 @@ absl::Status ExtentTree::Insert(Handle& handle, LogicalBlock logical, BlockNumbe
     return RangeError(inode_->number, EEXIST, logical, length, "partly mapped already");
   }
   const Extent extent{logical, length, physical, unwritten};
-  const Neighbourhood around = Around(leaf, slot, slot, {&extent, 1});
+  const Replacement replacement = WithNeighbours(leaf, slot, slot, {&extent, 1});
   ELIDEFS_RETURN_IF_ERROR(
-      ReplaceExtents(owner, handle, path, around.first_slot, around.count, around.extents, promised));
+      ReplaceExtents(owner, handle, path, replacement.first_slot, replacement.count, replacement.extents, promised));
   inode_->blocks_512 += owner.SectorsOf(length);
   return absl::OkStatus();
 }
@@ -96,9 +95,9 @@ absl::Status ExtentTree::ConvertToWritten(Handle& handle, LogicalBlock logical, 
       parts.push_back({static_cast<LogicalBlock>(to), static_cast<uint32_t>(extent.end() - to),
                        extent.physical + (to - extent.logical), true});
     }
-    const Neighbourhood around = Around(leaf, slot, slot + 1, parts);
+    const Replacement replacement = WithNeighbours(leaf, slot, slot + 1, parts);
     ELIDEFS_RETURN_IF_ERROR(
-        ReplaceExtents(owner, handle, path, around.first_slot, around.count, around.extents, promised));
+        ReplaceExtents(owner, handle, path, replacement.first_slot, replacement.count, replacement.extents, promised));
     changed = true;
   }
   return absl::OkStatus();

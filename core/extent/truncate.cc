@@ -59,7 +59,7 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
     ExtentLevel& leaf = path.leaf();
     if (leaf.node.entries() == 0) {
       if (path.levels.size() == 1) break;
-      if (!EnsureCredits(handle, StepCredits(owner, path, 0))) return false;
+      if (!EnsureCredits(handle, StepCredits(owner, path, 0) + kCallerCredits)) return false;
       ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, path));
       continue;
     }
@@ -67,7 +67,7 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
     Extent extent = leaf.node.At(slot);
     if (extent.end() <= first) break;
     const uint32_t blocks = BlocksToFree(owner, extent, first);
-    if (!EnsureCredits(handle, StepCredits(owner, path, blocks))) return false;
+    if (!EnsureCredits(handle, StepCredits(owner, path, blocks) + kCallerCredits)) return false;
     extent.length -= blocks;
     // Checks that the blocks are a file's and in use; nothing of the tree has changed when it fails.
     ELIDEFS_RETURN_IF_ERROR(
@@ -84,7 +84,7 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
       ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, path));
     }
   }
-  if (!EnsureCredits(handle, kExtentMaxDepth * kNodeFreeCredits)) return false;
+  if (!EnsureCredits(handle, kExtentMaxDepth * kNodeFreeCredits + kCallerCredits)) return false;
   ELIDEFS_RETURN_IF_ERROR(LowerExtentTree(owner, handle));
   return true;
 }
