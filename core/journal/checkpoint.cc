@@ -98,11 +98,14 @@ std::vector<HomeWrite> Journal::Impl::PickHomeWrites(bool everything) {
 
 void Journal::Impl::CheckpointThread() {
   for (;;) {
+    {
+      MutexLock lock(mutex);
+      while (!checkpoint_wanted && !stop_threads) checkpoint_cond.Wait(mutex);
+      if (stop_threads) return;
+      checkpoint_wanted = false;
+    }
     while (CheckpointStep()) {
     }
-    MutexLock lock(mutex);
-    if (stop_threads) return;
-    checkpoint_cond.Wait(mutex);
   }
 }
 

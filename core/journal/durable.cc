@@ -93,7 +93,7 @@ void Journal::Impl::PostDone(blockio::FlushWaiter* waiter) {
   if (waiter->error != 0) {
     impl->Abort(ErrnoError(EIO, "the flush of a commit record failed"));
   } else {
-    impl->AdvanceDurable();
+    impl->AdvanceDurable(waiter->need);
   }
   delete post;
   MutexLock lock(impl->mutex);
@@ -101,8 +101,8 @@ void Journal::Impl::PostDone(blockio::FlushWaiter* waiter) {
   impl->progress_cond.NotifyAll();
 }
 
-void Journal::Impl::AdvanceDurable() {
-  const blockio::Ticket flushed = queue->ledger().durable();
+void Journal::Impl::AdvanceDurable(blockio::Ticket proved) {
+  const blockio::Ticket flushed = std::max(proved, queue->ledger().durable());
   CommitWaiter* released = nullptr;
   CommitWaiter** end = &released;
   {
@@ -153,10 +153,15 @@ void Journal::Impl::MoveToLog(std::unique_ptr<Transaction> transaction) {
       {transaction->id, std::move(transaction->released), {transaction->revoked.begin(), transaction->revoked.end()}});
 }
 
+void Journal::Impl::WakeCheckpoint() {
+  checkpoint_wanted = true;
+  checkpoint_cond.NotifyAll();
+}
+
 void Journal::Impl::WakeAll() {
   start_cond.NotifyAll();
   commit_cond.NotifyAll();
-  checkpoint_cond.NotifyAll();
+  WakeCheckpoint();
   progress_cond.NotifyAll();
 }
 

@@ -138,7 +138,7 @@ absl::StatusOr<Transaction*> Journal::Impl::StartHandle(uint32_t credits, Transa
     if (footprint > FreeLogBlocks()) {
       ++space_waiters;
       space_wanted = std::max(space_wanted, footprint);
-      checkpoint_cond.NotifyAll();
+      WakeCheckpoint();
       start_cond.Wait(mutex);
       if (--space_waiters == 0) space_wanted = 0;
       continue;

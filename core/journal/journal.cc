@@ -165,7 +165,7 @@ absl::Status Journal::Impl::Shutdown() {
       progress_cond.WaitFor(mutex, std::chrono::milliseconds(20));
     }
     drain_checkpoint = true;
-    checkpoint_cond.NotifyAll();
+    WakeCheckpoint();
     while (!aborted && (!in_log.empty() || !written_home.empty() || !writing_home.empty())) {
       progress_cond.Wait(mutex);
     }

@@ -72,13 +72,14 @@ struct Journal::Impl {
   void IssuePost() ABSL_LOCKS_EXCLUDED(mutex);
   static void PostDone(blockio::FlushWaiter* waiter);
   // Transactions whose record the ledger has made durable: released in order.
-  void AdvanceDurable() ABSL_LOCKS_EXCLUDED(mutex);
+  void AdvanceDurable(blockio::Ticket proved = blockio::kNoNeed) ABSL_LOCKS_EXCLUDED(mutex);
   void MoveToLog(std::unique_ptr<Transaction> transaction) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void DropCheckpointEntry(BlockNumber block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   InLogTransaction* FindInLog(TransactionId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   static void RunWaiters(CommitWaiter* waiters, int error);
   void Abort(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex);
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void WakeCheckpoint() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // --- checkpoint.cc
   void CheckpointThread() ABSL_LOCKS_EXCLUDED(mutex);
@@ -138,6 +139,8 @@ struct Journal::Impl {
   bool stopping ABSL_GUARDED_BY(mutex) = false;  // Shutdown began: no new handle
   bool stop_threads ABSL_GUARDED_BY(mutex) = false;
   bool drain_checkpoint ABSL_GUARDED_BY(mutex) = false;
+  // Set by whoever wakes the checkpoint thread: what comes while it looks around is looked at again.
+  bool checkpoint_wanted ABSL_GUARDED_BY(mutex) = true;
   bool aborted ABSL_GUARDED_BY(mutex) = false;
   bool abort_written ABSL_GUARDED_BY(mutex) = false;
   absl::Status abort_reason ABSL_GUARDED_BY(mutex);

@@ -356,8 +356,11 @@ TEST(Journal, WrapsManyTimesOnTheSmallestLog) {
     EXPECT_GT(stats.tail_updates, 10U);
     EXPECT_EQ(stats.log_blocks, 1023U);
     // A crash here: both replays agree, wherever the log begins.
-    std::vector<uint8_t> replayed = ReplayWithE2fsck(device->bytes(), nullptr);
-    auto ours = MemoryDevice::FromBytes(device->bytes(), {.volatile_cache = true});
+    stack.queue->Freeze();  // the checkpoint may be writing
+    const std::vector<uint8_t> image = device->bytes();
+    stack.queue->Unfreeze();
+    const std::vector<uint8_t> replayed = ReplayWithE2fsck(image, nullptr);
+    auto ours = MemoryDevice::FromBytes(image, {.volatile_cache = true});
     Stack again(ours.get(), volume);
     again.Mount();
     EXPECT_TRUE(DifferingBlocks(ours->bytes(), replayed, volume).empty());
