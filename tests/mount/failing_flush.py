@@ -1,6 +1,6 @@
 """A device that starts to fail under a mounted volume: a loop device over a sparse file on a small tmpfs that is full.
 
-Writes into holes of the file then fail with EIO, and writes over what is there succeed. Flushes that fail are injected by the
+Writes into holes of the file then fail, and writes over what is there succeed. Flushes that fail are injected by the
 simulator's tests; here the whole path is seen: device, daemon, kernel, user.
 """
 
@@ -64,7 +64,8 @@ def data_write_fails(rig):
     fill_up()
     errors = [errno_of(os.pwrite, victim, b"v" * 1048576, number << 20) for number in range(8)]
     errors.append(errno_of(os.fsync, victim))
-    rig.check(errno.EIO in errors, f"writes to a full device: errors {errors}, no EIO among them")
+    # The loop driver's own word for this failure is ENOSPC, and block devices may say so.
+    rig.check(set(errors) - {0} and set(errors) <= {0, errno.EIO, errno.ENOSPC}, f"writes to a full device: errors {errors}")
     rig.check(os.pread(fd, 10, 0) == b"k" * 10, "another file is not readable any more")
     os.unlink(os.path.join(folder, "filler"))
     # Space is back: after the error was told, new writes succeed.

@@ -34,7 +34,7 @@ def xfs_io_load(rig, mount, loop, files, size_bytes, what):
 def plain_load(rig, mount, loop, files, size_bytes, sync, direct):
     """Everything is written first, then each file is synced; no sync_file_range."""
     program = os.path.join(harness.BIN, "sync_load")
-    prefix = f"p_{sync}_{direct}_{files}_"
+    prefix = f"p_{sync}_{direct}_{files}_{size_bytes}_"
     for kind in ("new", "overwrite"):
         arguments = ["--dir", mount.point, "--files", files, "--size", size_bytes, "--block", min(size_bytes, 65536),
                      "--sync", sync, "--prefix", prefix]

@@ -55,7 +55,7 @@ class Recorder:
 
     def create(self, name, data=b""):
         self.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        if data:
+        if data and name in self.fds:
             self.note(f"write {name}", lambda: os.write(self.fds[name], data))
         self.close(name)
 

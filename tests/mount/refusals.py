@@ -129,9 +129,20 @@ def damage(rig):
     image = rig.image(32, "-b", "4096")
     patch(image, 4096 + 0x1E, b"\xAA\x55")  # bg_checksum of the first group
     refused(rig, image, ["checksum", "group"], "a group descriptor with a wrong checksum")
+    marked_with_errors(rig)
+
+
+def marked_with_errors(rig):
+    """Not refused, but read-only with a word about it, and untouched."""
     image = rig.image(32)
     harness.run("debugfs", "-w", "-R", "set_super_value state 2", image)
-    refused(rig, image, ["error", "e2fsck"], "a volume marked with errors")
+    before = harness.hash_file(image)
+    with rig.mounted(image) as mount:
+        rig.check(mount.stat()["read_only"], "a volume marked with errors is mounted read-write")
+        rig.check("e2fsck" in mount.stat()["read_only_reason"], "no word of e2fsck about a volume marked with errors")
+        status, _ = harness.run("touch", os.path.join(mount.point, "x"), check=False)
+        rig.check(status != 0, "a volume marked with errors can be written")
+    rig.equal(harness.hash_file(image), before, "a volume marked with errors: hash of the image")
 
 
 def places(rig):

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -32,6 +34,15 @@ struct Job {
   std::vector<size_t> events;
   bool all_steps = false;
 };
+
+// For those who want to look at it: ELIDEFS_CRASH_KEEP names a folder for the images that violate something.
+void KeepImage(const Job& job) {
+  const char* folder = std::getenv("ELIDEFS_CRASH_KEEP");
+  if (folder == nullptr) return;
+  const std::string name = absl::StrCat(folder, "/", NameOf(job.mode), "-", job.events.front(), ".img");
+  std::ofstream(name, std::ios::binary)
+      .write(reinterpret_cast<const char*>(job.image.data()), static_cast<std::streamsize>(job.image.size()));
+}
 
 // Mounts with elidefs on a copy, compares at every cut, unmounts, asks e2fsck.
 class ImageJudge {
@@ -220,6 +231,7 @@ class JudgeRun {
       if (enough) continue;
       mutex_.Unlock();
       std::vector<std::string> violations = judge_.JudgeImage(job);
+      if (!violations.empty()) KeepImage(job);
       mutex_.Lock();
       for (std::string& violation : violations) report_.violations.push_back(std::move(violation));
     }

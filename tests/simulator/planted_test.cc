@@ -173,6 +173,8 @@ TEST(planted, forget_evicted_need) {
     operations.push_back(Close(file));
   }
   operations.push_back(Write(1, 0, 4096, 100));
+  // A change that puts the inode's times into a transaction: only then may it leave memory.
+  operations.push_back({.kind = OperationKind::kLink, .node = 1, .name = "again"});
   operations.push_back(Close(1));
   for (NodeId file = 2; file <= kFiles; ++file) {
     operations.push_back(DataSync(file));  // clean: costs nothing, but loads the inode
@@ -211,6 +213,9 @@ TEST(planted, skip_revoke) {
     }
     operations.push_back(DataSync(100));
     const absl::Status status = recording->RunAll({std::move(operations), {}});
+    std::cout << "revoked " << recording->volume().Stats().commits.revoked_blocks << " free "
+              << recording->volume().GetSpace()->free_blocks << " avail "
+              << recording->volume().GetSpace()->available_blocks << " of " << space->available_blocks << "\n";
     recording->Kill();  // an unmount would empty the log
     return status;
   };
