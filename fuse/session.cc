@@ -13,8 +13,8 @@ namespace {
 constexpr unsigned kMaxWriteBytes = 1U << 20U;  // the most FUSE can carry: 256 pages
 constexpr unsigned kMaxReadaheadBytes = 1U << 20U;
 constexpr unsigned kMaxBackground = 1024;  // read-ahead and asynchronous direct I/O in flight
-// Never congested: while a mount is, the kernel silently skips writeback that nobody waits for, sync_file_range included,
-// and the skipped files would each need flushes of their own later.
+// Never congested: while a mount is, the kernel silently skips writeback that nobody waits for, sync_file_range
+// included, and the skipped files would each need flushes of their own later.
 constexpr unsigned kCongestionThreshold = 65535;
 
 void Init(void* user_data, fuse_conn_info* connection) {
