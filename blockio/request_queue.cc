@@ -21,8 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a synchronous caller polls its queue before it sleeps: about what a sleep and a wake-up would cost.
-constexpr auto kPollTime = std::chrono::microseconds(20);
 constexpr uint32_t kMaxDefaultQueues = 4;
 
 // Ends when the bio of SubmitAndWait has; `end_io` notifies under the lock, so the waiter may go once it holds it.
@@ -184,11 +182,8 @@ int RequestQueue::SubmitAndWait(Bio* bio) {
   bio->end_io = &EndSync;
   bio->context = &waiter;
   Submit(bio);
-  const Clock::time_point deadline = Clock::now() + kPollTime;
-  while (!waiter.seen.load(std::memory_order_acquire)) {
-    bio->hardware_queue->Poll();
-    if (Clock::now() >= deadline) break;
-  }
+  // Not polled here: that would run other bios' end_io, and with it users' callbacks, under whatever locks this caller
+  // holds.
   {
     MutexLock lock(waiter.mutex);
     while (!waiter.ended) waiter.ended_cond.Wait(waiter.mutex);
@@ -235,6 +230,10 @@ int RequestQueue::Write(uint64_t offset_bytes, const void* data, uint64_t length
   const int error = SubmitAndWait(&bio);
   if (need != nullptr) *need = bio.need;
   return error;
+}
+
+bool RequestQueue::InCompletion() const {
+  return CompletionScope::Holds(&impl_->users);
 }
 
 FlushLedger& RequestQueue::ledger() {

@@ -60,12 +60,15 @@ class RequestQueue {
   // other.
   void Submit(Bio* bio);
 
-  // Submits and waits, polling the bio's hardware queue for a short while before it sleeps. Ignores bio->end_io.
-  // Returns bio->error. Not to be called from end_io.
+  // Submits and waits. Ignores bio->end_io. Returns bio->error. Not to be called from end_io (InCompletion).
   [[nodiscard]] int SubmitAndWait(Bio* bio);
   // One-segment conveniences over SubmitAndWait; `need` (may be null) receives Bio::need.
   [[nodiscard]] int Read(uint64_t offset_bytes, void* data, uint64_t length_bytes);
   [[nodiscard]] int Write(uint64_t offset_bytes, const void* data, uint64_t length_bytes, Ticket* need);
+
+  // True on a thread that runs an end_io of this queue right now: it must not wait for I/O or for locks held across
+  // I/O.
+  bool InCompletion() const;
 
   FlushLedger& ledger();
   const DeviceCapabilities& capabilities() const;

@@ -39,7 +39,8 @@ target_compile_options(elidefs_flags INTERFACE ${ELIDEFS_WARNINGS}
 # does not fit kernels that randomise mmap by more than 28 bits.
 set(ELIDEFS_LAUNCHER "")
 if(ELIDEFS_SANITIZE)
-  add_compile_options(-fsanitize=${ELIDEFS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -UNDEBUG)
+  add_compile_options(-fsanitize=${ELIDEFS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -UNDEBUG
+    -Wno-maybe-uninitialized)  # g++ 12 sees some in instrumented Abseil containers that are not there
   add_link_options(-fsanitize=${ELIDEFS_SANITIZE})
   add_compile_definitions(ELIDEFS_SANITIZED=1)
   find_program(ELIDEFS_SETARCH setarch REQUIRED)

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/worker_pool.h"
 #include "blockio/request_queue.h"
 #include "core/cache/block_cache.h"
@@ -36,6 +37,7 @@ struct VolumeContext {
   std::unique_ptr<BlockAllocator> blocks;    // null when read-only
   std::unique_ptr<InodeAllocator> inodes;    // null when read-only
   std::unique_ptr<InodeStore> inode_store;
+  Mutex xattr_mutex;  // reference counts of shared attribute blocks; inside inode mutex and handle
   // Last member: destroyed first, so that no task outlives what it uses.
   std::unique_ptr<WorkerPool> workers;
 

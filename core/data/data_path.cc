@@ -67,6 +67,7 @@ void DataPath::EndOnVolume(const WriteOperation& operation) {
   std::vector<std::shared_ptr<VolumeBarrier>> fired;
   {
     MutexLock lock(volume_mutex_);
+    ++ending_;
     outstanding_.erase(operation.volume_sequence);
     const uint64_t oldest = outstanding_.empty() ? next_volume_sequence_ : *outstanding_.begin();
     std::erase_if(volume_barriers_, [&](std::shared_ptr<VolumeBarrier>& barrier) {
@@ -74,9 +75,11 @@ void DataPath::EndOnVolume(const WriteOperation& operation) {
       fired.push_back(std::move(barrier));
       return true;
     });
-    if (outstanding_.empty()) volume_changed_.NotifyAll();
   }
   for (const auto& barrier : fired) barrier->fire();
+  // Last: whoever drains may take the data path apart.
+  MutexLock lock(volume_mutex_);
+  if (--ending_ == 0 && outstanding_.empty()) volume_changed_.NotifyAll();
 }
 
 void DataPath::TimerLoop() {
@@ -110,7 +113,7 @@ void DataPath::TimerLoop() {
 
 void DataPath::Drain() {
   MutexLock lock(volume_mutex_);
-  while (!outstanding_.empty()) volume_changed_.Wait(volume_mutex_);
+  while (!outstanding_.empty() || ending_ > 0) volume_changed_.Wait(volume_mutex_);
 }
 
 DataPath::Exclusive::Exclusive(DataPath* data_path, InodeRef inode) : data_path_(data_path), inode_(std::move(inode)) {

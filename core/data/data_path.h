@@ -78,6 +78,11 @@ class DataPath {
   // Inode::need.
   absl::Status ZeroTail(const InodeRef& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
 
+  // Freed blocks became usable, or never will (abort): writes that wait for space try again.
+  void SpaceFreed();
+  // Acknowledged writes that failed later, over all files: what Volume::Flush has to report.
+  uint64_t deferred_errors() const { return deferred_errors_.load(std::memory_order_acquire); }
+
   // Gives the inode's unused preallocated blocks back (last close, truncate, eviction).
   void ReleaseWindow(const InodeRef& inode);
   // Waits until no write of the volume is under way. New ones may start meanwhile.
@@ -101,7 +106,9 @@ class DataPath {
   absl::StatusOr<BlockRange> TakeBlocks(Inode& inode, LogicalBlock logical, uint32_t count, bool privileged)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void UndoMapping(WriteOperation& operation);
-  void RetryAfterCommit(const std::shared_ptr<WriteOperation>& operation);
+  void RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& operation);
+  absl::Status CleanTail(Inode& inode, LogicalBlock first_block_written) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  absl::Status ZeroTailOf(Inode& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void BuildImage(WriteOperation& operation, absl::Span<const uint8_t> data);
   void StartDevice(const std::shared_ptr<WriteOperation>& operation);
@@ -111,6 +118,9 @@ class DataPath {
   void ScheduleFinish(const std::shared_ptr<WriteOperation>& operation);
   void FinishReady(const InodeRef& inode);
   absl::Status FinishRun(Inode& inode, const Run& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  absl::Status FinishPiece(Inode& inode, const Run& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  absl::Status EnterTransaction(Handle& handle, Inode& inode, const Run& run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void End(const std::shared_ptr<WriteOperation>& operation, int error);
   void EndOnVolume(const WriteOperation& operation);
   bool StartRead(const std::shared_ptr<ReadOperation>& operation, bool queued);
@@ -129,6 +139,7 @@ class DataPath {
   const Options options_;
   BufferPool buffers_;
   std::atomic<uint64_t> outstanding_bytes_{0};
+  std::atomic<uint64_t> deferred_errors_{0};
   std::atomic<blockio::Ticket> newest_need_{blockio::kNoNeed};
 
   Mutex volume_mutex_;  // leaf
@@ -137,6 +148,8 @@ class DataPath {
   std::set<uint64_t> outstanding_ ABSL_GUARDED_BY(volume_mutex_);  // bounded by the writes in flight
   std::vector<std::shared_ptr<VolumeBarrier>> volume_barriers_ ABSL_GUARDED_BY(volume_mutex_);
   std::vector<std::weak_ptr<Inode>> windows_ ABSL_GUARDED_BY(volume_mutex_);  // inodes with preallocated blocks
+  std::vector<std::shared_ptr<WriteOperation>> waiting_for_space_ ABSL_GUARDED_BY(volume_mutex_);
+  uint32_t ending_ ABSL_GUARDED_BY(volume_mutex_) = 0;  // operations that left `outstanding_` and are not through yet
   bool stopping_ ABSL_GUARDED_BY(volume_mutex_) = false;
   std::thread timer_;
 };

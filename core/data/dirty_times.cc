@@ -1,5 +1,6 @@
 #include "core/data/dirty_times.h"
 
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -11,6 +12,13 @@ void DirtyTimes::Add(const InodeRef& inode) {
   inode->times_dirty = true;
   MutexLock lock(mutex_);
   inodes_.try_emplace(inode->number, inode).first->second = inode;
+  if (inodes_.size() < kMaxInodes || write_scheduled_ || context_->workers == nullptr) return;
+  write_scheduled_ = true;
+  context_->workers->Schedule([this] {
+    if (const absl::Status status = WriteAll(); !status.ok()) context_->logger.Error(std::string(status.message()));
+    MutexLock relock(mutex_);
+    write_scheduled_ = false;
+  });
 }
 
 void DirtyTimes::Remove(const Inode& inode) {

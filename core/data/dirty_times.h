@@ -17,6 +17,9 @@ class DirtyTimes {
   void Add(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   // The inode's times went into a transaction with some other change.
   void Remove(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+  // So many inodes at most are kept waiting: beyond it their times enter the running transaction without being asked for.
+  static constexpr size_t kMaxInodes = 4096;
+
   bool Contains(InodeNumber number) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     return inodes_.contains(number);
@@ -28,6 +31,7 @@ class DirtyTimes {
  private:
   VolumeContext* const context_;
   Mutex mutex_;  // leaf
+  bool write_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<InodeNumber, InodeRef> inodes_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -58,7 +58,11 @@ void DataPath::Read(InodeRef inode, uint64_t offset_bytes, size_t length_bytes, 
   operation->length_bytes = std::min(length_bytes, kMaxReadBytes);
   operation->callback = std::move(callback);
   operation->path = this;
-  StartRead(operation, false);
+  if (context_->queue->InCompletion()) {
+    context_->workers->Schedule([this, operation] { StartRead(operation, false); });
+  } else {
+    StartRead(operation, false);
+  }
 }
 
 bool DataPath::StartRead(const std::shared_ptr<ReadOperation>& operation, bool queued) {
@@ -94,6 +98,7 @@ bool DataPath::StartRead(const std::shared_ptr<ReadOperation>& operation, bool q
     }
   }
   if (empty || !status.ok()) {
+    if (StatusToErrno(status) == EUCLEAN) status = context_->on_corruption(std::move(status));
     operation->callback(StatusToErrno(status), {});
     return true;
   }
@@ -157,12 +162,16 @@ void DataPath::ReadDone(const std::shared_ptr<ReadOperation>& operation) {
 }
 
 absl::Status DataPath::ZeroTail(const InodeRef& inode, uint64_t size_bytes) {
+  return ZeroTailOf(*inode, size_bytes);
+}
+
+absl::Status DataPath::ZeroTailOf(Inode& inode, uint64_t size_bytes) {
   const Geometry& geometry = context_->geometry;
   const size_t keep = size_bytes & (geometry.block_bytes - 1);
   if (keep == 0) return absl::OkStatus();
   ELIDEFS_ASSIGN_OR_RETURN(
       const Mapping mapping,
-      LookupMapping(context_, *inode, static_cast<LogicalBlock>(size_bytes >> geometry.block_shift)));
+      LookupMapping(context_, inode, static_cast<LogicalBlock>(size_bytes >> geometry.block_shift)));
   if (mapping.is_hole() || mapping.unwritten) return absl::OkStatus();
   BufferPool::Bytes block = buffers_.Allocate(geometry.block_bytes);
   if (block == nullptr) return ErrnoError(ENOMEM, "no memory to zero the last block of a file");
@@ -179,7 +188,7 @@ absl::Status DataPath::ZeroTail(const InodeRef& inode, uint64_t size_bytes) {
   if (const int error = context_->queue->Write(offset, block.get(), geometry.block_bytes, &need); error != 0) {
     return ErrnoError(error, "zeroing the last block of a file failed");
   }
-  inode->RecordNeed(need);
+  inode.RecordNeed(need);
   blockio::Ticket seen = newest_need_.load(std::memory_order_relaxed);
   while (seen < need && !newest_need_.compare_exchange_weak(seen, need, std::memory_order_acq_rel)) {
   }

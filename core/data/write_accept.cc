@@ -15,6 +15,10 @@ namespace elidefs::core {
 namespace {
 
 constexpr uint32_t kMaxWriteBytes = 64U << 20U;
+// How often a write that found no space waits for freed blocks to become durable.
+constexpr uint32_t kMaxSpaceRetries = 3;
+// Without the large_file feature a size needs 31 bits.
+constexpr uint64_t kSmallFileLimitBytes = (uint64_t{1} << 31U) - 1;
 
 }  // namespace
 
@@ -36,7 +40,12 @@ void DataPath::Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uin
   } else {
     BuildImage(*operation, data);
   }
-  Accept(operation, false);
+  // Acceptance may wait for metadata: never on a thread that reaps the device (a callback that issues the next write).
+  if (context_->queue->InCompletion()) {
+    context_->workers->Schedule([this, operation] { Accept(operation, false); });
+  } else {
+    Accept(operation, false);
+  }
 }
 
 void DataPath::BuildImage(WriteOperation& operation, absl::Span<const uint8_t> data) {
@@ -84,9 +93,11 @@ bool DataPath::Accept(const std::shared_ptr<WriteOperation>& operation, bool que
   }
   if (!status.ok()) {
     UndoMapping(*operation);
-    if (StatusToErrno(status) == ENOSPC && !operation->retried_after_commit) {
-      RetryAfterCommit(operation);
+    if (StatusToErrno(status) == ENOSPC && operation->retries < kMaxSpaceRetries &&
+        context_->blocks->awaiting_durability_blocks() > 0) {
+      RetryWhenSpaceIsFreed(operation);
     } else {
+      if (StatusToErrno(status) == EUCLEAN) status = context_->on_corruption(std::move(status));
       std::exchange(operation->callback, nullptr)(StatusToErrno(status), 0);
     }
     return true;
@@ -113,6 +124,10 @@ absl::Status DataPath::MapWrite(Inode& inode, WriteOperation& operation) {
   if (((operation.end_bytes() - 1) >> geometry.block_shift) >= UINT32_MAX) {
     return ErrnoError(EFBIG, "beyond the largest file size of the format");
   }
+  if ((geometry.feature_ro_compat & kRoCompatLargeFile) == 0 && operation.end_bytes() > kSmallFileLimitBytes) {
+    return ErrnoError(EFBIG, "the volume lacks the large_file feature; add it with tune2fs");
+  }
+  if (operation.offset_bytes > inode.size_bytes) ELIDEFS_RETURN_IF_ERROR(CleanTail(inode, operation.first_block));
   ExtentTree tree(context_, &inode);
   LogicalBlock logical = operation.first_block;
   uint32_t left = operation.block_count;
@@ -132,6 +147,7 @@ absl::Status DataPath::MapWrite(Inode& inode, WriteOperation& operation) {
   uint64_t changes = 0;
   for (const WriteSegment& segment : operation.segments) {
     if (segment.kind != WriteSegment::Kind::kOverwrite) ++changes;
+    if (segment.kind == WriteSegment::Kind::kFresh) operation.fresh_blocks += segment.count;
   }
   const uint64_t promise = changes * tree.InsertPromiseBlocks();
   if (promise > 0) ELIDEFS_RETURN_IF_ERROR(context_->blocks->Promise(promise, operation.privileged));
@@ -219,32 +235,52 @@ void DataPath::UndoMapping(WriteOperation& operation) {
 
 // Blocks freed by the running transaction become usable with its commit: a full volume is worth one commit before
 // ENOSPC.
-void DataPath::RetryAfterCommit(const std::shared_ptr<WriteOperation>& operation) {
-  struct Retry {
-    CommitWaiter waiter;
-    std::shared_ptr<WriteOperation> operation;
-  };
-  operation->retried_after_commit = true;
-  auto* retry = new Retry;
-  retry->operation = operation;
-  retry->waiter.transaction = context_->journal->Newest();
-  retry->waiter.context = retry;
-  retry->waiter.done = [](CommitWaiter* waiter) {
-    auto* self = static_cast<Retry*>(waiter->context);
-    std::shared_ptr<WriteOperation> waiting = std::move(self->operation);
-    delete self;
-    DataPath* path = waiting->path;
-    path->context_->workers->Schedule([path, waiting] { path->Accept(waiting, false); });
-  };
-  const CommitOutcome outcome = context_->journal->Commit(&retry->waiter);
-  if (outcome == CommitOutcome::kDurable || outcome == CommitOutcome::kAborted) {
-    retry->waiter.done(&retry->waiter);
+void DataPath::RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& operation) {
+  ++operation->retries;
+  operation->fresh_blocks = 0;
+  {
+    MutexLock lock(volume_mutex_);
+    waiting_for_space_.push_back(operation);
   }
+  // Freed blocks come back through SpaceFreed when the transaction is durable; an abort wakes the waiters as well.
+  context_->workers->Schedule([this] {
+    (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
+    SpaceFreed();
+  });
+}
+
+void DataPath::SpaceFreed() {
+  std::vector<std::shared_ptr<WriteOperation>> waiting;
+  {
+    MutexLock lock(volume_mutex_);
+    waiting.swap(waiting_for_space_);
+  }
+  for (const auto& operation : waiting) {
+    context_->workers->Schedule([this, operation] { Accept(operation, false); });
+  }
+}
+
+// A crash may have left bytes of an uncommitted append behind the end of file, in a block that is mapped. They must not
+// show when the file grows past them. Once per inode object: this mount keeps its tails zero.
+absl::Status DataPath::CleanTail(Inode& inode, LogicalBlock first_block_written) {
+  const uint64_t size_bytes = inode.size_bytes;
+  const uint64_t tail_block = size_bytes >> context_->geometry.block_shift;
+  const bool partial = (size_bytes & (context_->geometry.block_bytes - 1)) != 0;
+  if (inode.tail_is_zero || !partial || tail_block >= first_block_written) return absl::OkStatus();
+  {
+    // A write in flight there carries its own zeroes.
+    MutexLock lock(inode.io.mutex);
+    if (!inode.io.writes.empty()) return absl::OkStatus();
+  }
+  ELIDEFS_RETURN_IF_ERROR(ZeroTailOf(inode, size_bytes));
+  inode.tail_is_zero = true;
+  return absl::OkStatus();
 }
 
 void DataPath::Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operation) {
   const uint32_t block_mask = context_->geometry.block_bytes - 1;
   operation->size_before_bytes = inode.size_bytes;
+  inode.pending_blocks += operation->fresh_blocks;
   const bool partial_head = (operation->offset_bytes & block_mask) != 0;
   // A last block that reaches the end of the file has nothing behind it worth keeping.
   const bool partial_tail = (operation->end_bytes() & block_mask) != 0 && operation->end_bytes() < inode.size_bytes;

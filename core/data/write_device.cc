@@ -1,5 +1,6 @@
 // Second stage of a write: read what stands around it in its first and last block, then write.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -68,6 +69,13 @@ void DataPath::ReadAround(const std::shared_ptr<WriteOperation>& operation) {
   auto* around = new Around;
   around->operation = operation;
   around->blocks = buffers_.Allocate(2 * static_cast<size_t>(block_bytes));
+  if (around->blocks == nullptr) {
+    delete around;
+    operation->error.store(ENOMEM, std::memory_order_relaxed);
+    operation->needs_finish = true;
+    DeviceDone(operation);
+    return;
+  }
   uint32_t count = 0;
   const auto end_io = [](blockio::Bio* bio) {
     auto* self = static_cast<Around*>(bio->context);

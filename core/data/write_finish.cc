@@ -106,12 +106,12 @@ void DataPath::FinishReady(const InodeRef& inode) {
       for (const Run& run : runs) {
         if (status.ok()) status = FinishRun(*inode, run);
       }
+      for (const auto& operation : operations) inode->pending_blocks -= operation->fresh_blocks;
     }
     if (promised > 0) context_->blocks->Unpromise(promised);
-    if (!status.ok()) context_->logger.Error(std::string(status.message()));
     for (const auto& operation : operations) {
       int error = operation->error.load(std::memory_order_relaxed);
-      // After a failure here the journal is aborted or the tree is damaged: reserved blocks stay out of use.
+      // The volume is read-only from here on: the reserved blocks stay out of use.
       if (error == 0 && !status.ok()) error = EIO;
       End(operation, error);
     }
@@ -120,13 +120,46 @@ void DataPath::FinishReady(const InodeRef& inode) {
 
 absl::Status DataPath::FinishRun(Inode& inode, const Run& run) {
   const WriteSegment& segment = run.segment;
-  const bool grows = run.end_bytes > inode.disk_size_bytes;
-  if (segment.kind == WriteSegment::Kind::kOverwrite && !grows) {
-    return absl::OkStatus();
+  if (segment.kind != WriteSegment::Kind::kUnwritten) return FinishPiece(inode, run);
+  // Neighbouring unwritten runs may be several extents; one handle converts what lies in one of them.
+  const uint32_t block_shift = context_->geometry.block_shift;
+  for (uint32_t done = 0; done < segment.count;) {
+    ExtentTree tree(context_, &inode);
+    Run piece = run;
+    piece.segment.logical += done;
+    piece.segment.physical += done;
+    ELIDEFS_ASSIGN_OR_RETURN(const Mapping mapping, tree.Lookup(piece.segment.logical));
+    piece.segment.count = std::min(segment.count - done, mapping.length);
+    const uint64_t piece_end = (static_cast<uint64_t>(piece.segment.logical) + piece.segment.count) << block_shift;
+    piece.end_bytes = std::min(run.end_bytes, piece_end);
+    ELIDEFS_RETURN_IF_ERROR(FinishPiece(inode, piece));
+    done += piece.segment.count;
   }
-  ExtentTree tree(context_, &inode);
+  return absl::OkStatus();
+}
+
+absl::Status DataPath::FinishPiece(Inode& inode, const Run& run) {
+  const WriteSegment& segment = run.segment;
+  if (segment.kind == WriteSegment::Kind::kOverwrite && run.end_bytes <= inode.disk_size_bytes) return absl::OkStatus();
   const uint32_t groups = segment.count / context_->geometry.blocks_per_group + 2;
-  ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_->journal->Start(1 + 2 * groups + tree.InsertCredits()));
+  uint32_t credits = 0;
+  {
+    ExtentTree tree(context_, &inode);
+    credits = 1 + 2 * groups + tree.InsertCredits();
+  }
+  ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_->journal->Start(credits));
+  absl::Status status = EnterTransaction(handle, inode, run);
+  if (!status.ok()) {
+    if (StatusToErrno(status) == EUCLEAN) status = context_->on_corruption(std::move(status));
+    // Bitmap and tree may disagree: aborted while the handle is open, so that this transaction cannot commit.
+    context_->journal->Abort(status);
+  }
+  return status;
+}
+
+absl::Status DataPath::EnterTransaction(Handle& handle, Inode& inode, const Run& run) {
+  const WriteSegment& segment = run.segment;
+  ExtentTree tree(context_, &inode);
   if (segment.kind == WriteSegment::Kind::kFresh) {
     ELIDEFS_RETURN_IF_ERROR(context_->blocks->Commit(handle, {segment.physical, segment.count}));
     ELIDEFS_RETURN_IF_ERROR(
@@ -136,9 +169,9 @@ absl::Status DataPath::FinishRun(Inode& inode, const Run& run) {
   }
   inode.disk_size_bytes = std::max(inode.disk_size_bytes, run.end_bytes);
   ELIDEFS_RETURN_IF_ERROR(context_->inode_store->Write(handle, inode));
-  dirty_times_->Remove(inode);
   handle.OrderAfter(run.need);
   inode.JoinTransaction(handle.transaction(), /*datasync=*/true);
+  dirty_times_->Remove(inode);
   return absl::OkStatus();
 }
 
@@ -151,6 +184,7 @@ void DataPath::End(const std::shared_ptr<WriteOperation>& operation, int error) 
     // An error of a write that is still to be answered is its answer; any other waits for the next write or sync.
     if (error != 0 && operation->acknowledged) {
       ++io.error_sequence;
+      deferred_errors_.fetch_add(1, std::memory_order_release);
       io.last_error = error;
     }
     io.writes.erase(operation->first_block);
@@ -163,12 +197,12 @@ void DataPath::End(const std::shared_ptr<WriteOperation>& operation, int error) 
     });
     io.idle.NotifyAll();
   }
-  EndOnVolume(*operation);
   if (operation->callback) {
     std::exchange(operation->callback, nullptr)(error, error == 0 ? operation->length_bytes : 0);
   }
   for (auto& fire : fired) fire();
   WakeInode(inode);
+  EndOnVolume(*operation);
 }
 
 }  // namespace elidefs::core

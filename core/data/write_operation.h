@@ -39,8 +39,9 @@ struct WriteOperation {
   bool append = false;
   bool late = false;
   bool privileged = false;
-  bool retried_after_commit = false;  // ENOSPC once: freed blocks waited for their commit
-  DataPath::WriteCallback callback;   // set while not acknowledged
+  uint32_t retries = 0;              // after ENOSPC, when freed blocks waited for their commit
+  uint32_t fresh_blocks = 0;         // counted in Inode::pending_blocks while admitted
+  DataPath::WriteCallback callback;  // set while not acknowledged
 
   // Copy of the caller's bytes, until the block image is built (append, or a write that had to wait).
   std::vector<uint8_t> raw;

@@ -44,6 +44,8 @@ class Inode : public std::enable_shared_from_this<Inode> {
   uint64_t size_bytes ABSL_GUARDED_BY(mutex) = 0;       // what users see: includes writes accepted and not yet on disk
   uint64_t disk_size_bytes ABSL_GUARDED_BY(mutex) = 0;  // what i_size says: moves after data completed (D2)
   uint64_t blocks_512 ABSL_GUARDED_BY(mutex) = 0;       // i_blocks in 512-byte units, whatever its unit on disk
+  uint64_t pending_blocks ABSL_GUARDED_BY(mutex) = 0;  // of accepted writes, not in blocks_512 yet
+  bool tail_is_zero ABSL_GUARDED_BY(mutex) = false;    // what lies behind the end of file in its block was seen to be zero
   uint64_t xattr_block ABSL_GUARDED_BY(mutex) = 0;
   uint64_t version ABSL_GUARDED_BY(mutex) = 0;
   Timestamp atime ABSL_GUARDED_BY(mutex);

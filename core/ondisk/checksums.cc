@@ -1,5 +1,6 @@
 #include "core/ondisk/checksums.h"
 
+#include <cassert>
 #include <cstddef>
 
 #include "base/crc32c.h"
@@ -14,6 +15,16 @@ constexpr size_t kDescriptorChecksumOffset = offsetof(GroupDescriptor, bg_checks
 constexpr uint32_t kExtraBytesForHighHalf =
     offsetof(RawInode, i_checksum_hi) + sizeof(RawInode::i_checksum_hi) - kGoodOldInodeBytes;
 constexpr size_t kXattrHeaderChecksumOffset = 16;
+
+// The register before `byte` was fed in, from the register after it.
+uint32_t Crc32cBackwards(uint32_t after, uint8_t byte) {
+  constexpr uint32_t kPolynomial = 0x82F63B78U;  // reflected
+  for (int bit = 0; bit < 8; ++bit) {
+    const bool subtracted = (after & 0x80000000U) != 0;
+    after = ((subtracted ? after ^ kPolynomial : after) << 1U) | (subtracted ? 1U : 0U);
+  }
+  return after ^ byte;
+}
 
 uint32_t Crc32cOfWord(uint32_t seed, uint32_t value) {
   const Le32 word(value);
@@ -99,6 +110,23 @@ uint32_t SuperBlockChecksum(const SuperBlock& super_block) {
 void SetSuperBlockChecksum(SuperBlock* super_block) {
   if ((super_block->s_feature_ro_compat & kRoCompatMetadataCsum) == 0) return;
   super_block->s_checksum = SuperBlockChecksum(*super_block);
+}
+
+// crc32c is linear: the register after four bytes x is that of four zero bytes fed into (register ^ x). So the four
+// bytes that lead from one register value to another are the first value, xored with the second one run backwards over
+// four zero bytes.
+void SealSuperBlock(SuperBlock* super_block) {
+  if ((super_block->s_feature_ro_compat & kRoCompatMetadataCsum) == 0) return;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(super_block);
+  constexpr size_t kPatch = offsetof(SuperBlock, s_snapshot_id);
+  constexpr size_t kEnd = offsetof(SuperBlock, s_checksum);
+  static_assert(kPatch + sizeof(Le32) <= 512);
+  const uint32_t before = Crc32c(kFreshChecksum, bytes, kPatch);
+  uint32_t after = super_block->s_checksum;
+  for (size_t i = kEnd; i > kPatch + sizeof(Le32); --i) after = Crc32cBackwards(after, bytes[i - 1]);
+  for (size_t i = 0; i < sizeof(Le32); ++i) after = Crc32cBackwards(after, 0);
+  super_block->s_snapshot_id = before ^ after;
+  assert(SuperBlockChecksum(*super_block) == super_block->s_checksum);
 }
 
 void SetGroupDescriptorChecksum(const Geometry& geometry, GroupNumber group, uint8_t* descriptor) {

@@ -14,6 +14,11 @@ namespace elidefs::core {
 
 uint32_t SuperBlockChecksum(const SuperBlock& super_block);
 void SetSuperBlockChecksum(SuperBlock* super_block);  // only with metadata_csum in super_block
+// After changes in the first 512 bytes of a superblock whose stored checksum was right: makes it right again without
+// touching the checksum, by a value in s_snapshot_id (a field of an abandoned feature that no tool reads while
+// s_snapshot_inum is 0). So an update changes one sector only and a power cut cannot tear it; a superblock with a wrong
+// checksum could be mounted by nobody, not even to replay its journal. Without metadata_csum nothing is done.
+void SealSuperBlock(SuperBlock* super_block);
 
 // `descriptor` points at geometry.descriptor_bytes bytes. Also does the crc16 of uninit_bg volumes.
 void SetGroupDescriptorChecksum(const Geometry& geometry, GroupNumber group, uint8_t* descriptor);

@@ -39,14 +39,15 @@ constexpr FeatureRule kRefusedIncompat[] = {
 
 // uninit_bg is accepted beside metadata_csum, which replaces its checksum.
 constexpr uint32_t kAcceptedRoCompat = kRoCompatSparseSuper | kRoCompatLargeFile | kRoCompatHugeFile |
-                                       kRoCompatDirNlink | kRoCompatExtraIsize | kRoCompatMetadataCsum |
-                                       kRoCompatOrphanPresent;
+                                       kRoCompatDirNlink | kRoCompatExtraIsize | kRoCompatMetadataCsum;
 constexpr FeatureRule kReadOnlyRoCompat[] = {
     {kRoCompatBigalloc, "bigalloc", kReadOnly},
     {kRoCompatQuota, "quota", "mount it read-only, or tune2fs -O ^quota"},
     {kRoCompatProject, "project", "mount it read-only, or tune2fs -O ^project"},
     {kRoCompatVerity, "verity", kReadOnly},
     {kRoCompatSharedBlocks, "shared_blocks", "mount it read-only, or e2fsck -E unshare_blocks"},
+    {kRoCompatOrphanPresent, "orphan_present",
+     "the orphan file holds unfinished deletions: run e2fsck -p, or mount it read-only"},
     {kRoCompatReadonly, "read-only", "mount it read-only, or tune2fs -O ^read-only"},
     {kRoCompatGdtCsum, "uninit_bg", "mount it read-only, or tune2fs -O metadata_csum"},
 };

@@ -20,13 +20,13 @@ void VolumeImpl::BecomeReadOnly(const absl::Status& reason) {
   }
   context_.logger.Error(
       absl::StrCat(device_->name(), ": the volume is read-only now: ", std::string(reason.message())));
-  const int error = StatusToErrno(reason);
-  if (context_.workers != nullptr) context_.workers->Schedule([this, error] { MarkErrorOnDisk(error); });
+  if (data_path_ != nullptr) data_path_->SpaceFreed();
+  if (context_.workers != nullptr) context_.workers->Schedule([this] { MarkErrorOnDisk(); });
 }
 
 // Best effort. Starts from what the device holds, not from the buffer in memory, which may carry changes of a
 // transaction that will never commit.
-void VolumeImpl::MarkErrorOnDisk(int error) {
+void VolumeImpl::MarkErrorOnDisk() {
   const Geometry& geometry = context_.geometry;
   BufferPool pool;
   const BufferPool::Bytes block = pool.Allocate(geometry.block_bytes);
@@ -36,21 +36,18 @@ void VolumeImpl::MarkErrorOnDisk(int error) {
   if (super->s_magic != kExt4Magic) return;
   const auto now = static_cast<uint32_t>(time(nullptr));
   constexpr char kFunction[] = "elidefs";
-  // Kernel error codes of s_*_error_errcode: 1 unknown, 2 EIO, 15 EFSCORRUPTED (fs/ext4/ext4.h, EXT4_ERR_*).
-  const uint8_t code = error == EIO ? 2 : (error == EUCLEAN ? 15 : 1);
+  // The error code fields lie in the second sector; they stay, so that the update cannot be torn (SealSuperBlock).
   super->s_state = static_cast<uint16_t>(super->s_state | kStateErrors);
   if (super->s_error_count == 0) {
     super->s_first_error_time = now;
-    super->s_first_error_errcode = code;
     std::memset(super->s_first_error_func, 0, sizeof(super->s_first_error_func));
     std::memcpy(super->s_first_error_func, kFunction, sizeof(kFunction));
   }
   super->s_last_error_time = now;
-  super->s_last_error_errcode = code;
   std::memset(super->s_last_error_func, 0, sizeof(super->s_last_error_func));
   std::memcpy(super->s_last_error_func, kFunction, sizeof(kFunction));
   super->s_error_count = super->s_error_count + 1;
-  SetSuperBlockChecksum(super);
+  SealSuperBlock(super);
   if (context_.queue->Write(offset, block.get(), geometry.block_bytes, nullptr) != 0) {
     context_.logger.Error("marking the superblock with the error failed as well");
   }
@@ -63,10 +60,8 @@ absl::Status VolumeImpl::HandleCorruption(absl::Status status) {
       if (context_.journal != nullptr) context_.journal->Abort(status);
       break;
     case ErrorPolicy::kContinue:
-      if (context_.workers != nullptr && context_.writable()) {
-        const int error = StatusToErrno(status);
-        context_.workers->Schedule([this, error] { MarkErrorOnDisk(error); });
-      }
+      // The superblock belongs to the journal while the volume is written: the mark goes in with the unmount.
+      damage_seen_ = true;
       break;
     case ErrorPolicy::kPanic:
       // What errors=panic asks for: stop this instant and leave the rest to recovery.

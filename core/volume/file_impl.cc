@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "core/volume/namespace_support.h"
 #include "core/volume/volume_impl.h"
 
 namespace elidefs {
@@ -146,8 +147,14 @@ absl::StatusOr<std::unique_ptr<File>> VolumeImpl::OpenFile(InodeId id, uint32_t 
     if (inode->IsDirectory()) return ErrnoError(EISDIR, "a directory cannot be opened as a file");
     if (!inode->IsRegular()) return ErrnoError(EINVAL, "only regular files can be opened");
     if (writes && (inode->flags & kInodeImmutable) != 0) return ErrnoError(EPERM, "the file is immutable");
+    if ((inode->flags & kInodeAppend) != 0 &&
+        ((open_flags & kOpenTruncate) != 0 || (writes && (open_flags & kOpenAppend) == 0))) {
+      return ErrnoError(EPERM, "the file is append-only");
+    }
+    if ((inode->flags & kInodeSync) != 0) open_flags |= kOpenSync;
+    ELIDEFS_RETURN_IF_ERROR(CheckAlive(*inode));
+    inode_cache_->Use(inode);
   }
-  inode_cache_->Use(inode);
   auto file = std::make_unique<FileImpl>(this, inode, open_flags);
   if ((open_flags & kOpenTruncate) != 0) ELIDEFS_RETURN_IF_ERROR(SetSize(inode, 0));
   return std::unique_ptr<File>(std::move(file));
@@ -162,13 +169,19 @@ void VolumeImpl::SyncDirectoryAsync(InodeId directory, bool data_only, File::Syn
 
 absl::Status VolumeImpl::Flush() {
   if (!started_read_write_) return absl::OkStatus();
-  data_path_->Drain();
+  std::promise<void> accepted_writes;
+  data_path_->AfterVolumeWrites(UINT32_MAX, [&] { accepted_writes.set_value(); });
+  accepted_writes.get_future().wait();
   ELIDEFS_RETURN_IF_ERROR(dirty_times_->WriteAll());
   if (context_.journal->CommitBlocking(context_.journal->Newest(), nullptr) != 0) {
     return ErrnoError(EIO, "the commit failed; the volume is read-only");
   }
   if (context_.queue->ledger().AwaitBlocking(data_path_->newest_need(), nullptr) != 0) {
     return ErrnoError(EIO, "a device flush failed; run e2fsck after replacing the device");
+  }
+  const uint64_t errors = data_path_->deferred_errors();
+  if (reported_errors_.exchange(errors) != errors) {
+    return ErrnoError(EIO, "a write that was acknowledged before failed; the next sync of its file reports it as well");
   }
   return absl::OkStatus();
 }

@@ -116,7 +116,7 @@ void VolumeImpl::FillStat(const Inode& inode, uint32_t block_bytes, struct stat*
   if (S_ISCHR(inode.mode) || S_ISBLK(inode.mode)) out->st_rdev = DecodeDevice(inode);
   out->st_size = static_cast<off_t>(inode.size_bytes);
   out->st_blksize = std::max(block_bytes, kMinimumIoBytes);
-  out->st_blocks = static_cast<blkcnt_t>(inode.blocks_512);
+  out->st_blocks = static_cast<blkcnt_t>(inode.blocks_512 + inode.pending_blocks * (block_bytes / 512));
   out->st_atim = ToTimespec(inode.atime);
   out->st_mtim = ToTimespec(inode.mtime);
   out->st_ctim = ToTimespec(inode.ctime);
@@ -250,10 +250,8 @@ absl::StatusOr<VolumeSpace> VolumeImpl::GetSpace() {
   // As df expects it: without the blocks that hold the volume's own structure, where mke2fs recorded their number.
   const uint64_t overhead = super_block->s_overhead_blocks;
   space.blocks = overhead < geometry.block_count ? geometry.block_count - overhead : geometry.block_count;
-  space.free_blocks =
-      context_.blocks != nullptr ? context_.blocks->available_blocks() : context_.groups->initial_free_blocks();
-  space.available_blocks =
-      space.free_blocks > geometry.reserved_blocks ? space.free_blocks - geometry.reserved_blocks : 0;
+  space.free_blocks = context_.blocks->free_blocks();
+  space.available_blocks = context_.blocks->available_blocks();
   space.inodes = geometry.inode_count;
   space.free_inodes =
       context_.inodes != nullptr ? context_.inodes->free_inodes() : context_.groups->initial_free_inodes();

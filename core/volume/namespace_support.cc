@@ -132,6 +132,18 @@ absl::Status WriteInode(VolumeContext& context, DirtyTimes& dirty_times, Handle&
   return absl::OkStatus();
 }
 
+bool OwnsBlocksWithoutExtents(const Inode& inode, const Geometry& geometry) {
+  const uint64_t attributes = inode.xattr_block != 0 ? geometry.block_bytes / 512 : 0;
+  return !inode.HasExtents() && inode.blocks_512 > attributes;
+}
+
+absl::Status CheckMayDelete(const Inode& inode, const Geometry& geometry) {
+  if (!OwnsBlocksWithoutExtents(inode, geometry)) return absl::OkStatus();
+  return ErrnoError(EOPNOTSUPP,
+                    absl::StrCat("inode ", inode.number,
+                                 " is block-mapped (ext3) and cannot be deleted here; use the kernel's ext4"));
+}
+
 absl::Status ReportDamage(const VolumeContext& context, absl::Status status) {
   if (StatusToErrno(status) != EUCLEAN || !context.on_corruption) return status;
   return context.on_corruption(std::move(status));

@@ -56,6 +56,10 @@ uint32_t ModeOfDirectoryType(uint8_t file_type);
 
 // ENOENT for an object whose inode is freed, or only waits to be: no links and no uses.
 absl::Status CheckAlive(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+// True for a block-mapped (ext3) inode with blocks: it can be read, but not freed by this project.
+bool OwnsBlocksWithoutExtents(const Inode& inode, const Geometry& geometry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+// EOPNOTSUPP for such an inode when its last name is about to go.
+absl::Status CheckMayDelete(const Inode& inode, const Geometry& geometry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 // ENOTDIR, ENOENT (removed), EPERM (immutable).
 absl::Status CheckMayAdd(const Inode& directory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(directory.mutex);
 // As CheckMayAdd, and EPERM for append-only directories.

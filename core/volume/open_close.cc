@@ -14,6 +14,7 @@
 #include "core/inode/inode_store.h"
 #include "core/ondisk/checksums.h"
 #include "core/ondisk/validate.h"
+#include "core/volume/namespace_support.h"
 #include "core/volume/volume_impl.h"
 
 namespace elidefs {
@@ -98,7 +99,9 @@ absl::Status VolumeImpl::Initialize(std::unique_ptr<BlockDevice> device, const V
     return absl::OkStatus();
   }
   ELIDEFS_RETURN_IF_ERROR(StartReadWrite());
-  return ProcessOrphans();
+  // The volume is in use from here on: a damaged orphan turns it read-only instead of failing the mount half-way.
+  if (const absl::Status status = ProcessOrphans(); !status.ok()) context_.journal->Abort(status);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<SuperBlock> VolumeImpl::ReadSuperBlock() {
@@ -149,8 +152,8 @@ absl::StatusOr<std::vector<BlockRange>> VolumeImpl::JournalMap() {
 }
 
 absl::Status VolumeImpl::OpenJournalAndRecover() {
-  // The journal inode is found through the descriptors as they are before the replay; a checkpoint may have been cut short
-  // in them, but a descriptor never crosses a sector.
+  // The journal inode is found through the descriptors as they are before the replay; a checkpoint may have been cut
+  // short in them, but a descriptor never crosses a sector.
   ELIDEFS_RETURN_IF_ERROR(LoadMetadata());
   ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
   JournalOptions journal_options;
@@ -160,6 +163,7 @@ absl::Status VolumeImpl::OpenJournalAndRecover() {
   journal_options.logger = context_.logger;
   journal_options.on_durable = [this](TransactionId, const std::vector<BlockRange>& freed) {
     context_.blocks->Release(freed);
+    if (data_path_ != nullptr && !freed.empty()) data_path_->SpaceFreed();
   };
   journal_options.on_abort = [this](const absl::Status& reason) { BecomeReadOnly(reason); };
   ELIDEFS_ASSIGN_OR_RETURN(context_.journal, Journal::Open(context_.queue.get(), context_.cache.get(),
@@ -234,7 +238,7 @@ void VolumeImpl::CreateParts(const VolumeInternals& internals) {
 }
 
 absl::Status VolumeImpl::WriteSuperBlock(blockio::Ticket* need) {
-  SetSuperBlockChecksum(super_block());
+  SealSuperBlock(super_block());
   const uint64_t offset = super_block_->block_number() << context_.geometry.block_shift;
   if (const int error = context_.queue->Write(offset, super_block_->data(), super_block_->size_bytes(), need);
       error != 0) {
@@ -278,6 +282,11 @@ absl::Status VolumeImpl::ProcessOrphans() {
     {
       MutexLock lock(inode->mutex);
       unlinked = inode->links == 0;
+      if (OwnsBlocksWithoutExtents(*inode, context_.geometry)) {
+        context_.logger.Warning(
+            absl::StrCat("orphan inode ", inode->number, " is block-mapped (ext3): left to e2fsck"));
+        continue;
+      }
       if (!unlinked) ELIDEFS_RETURN_IF_ERROR(FinishTruncate(inode));
     }
     if (unlinked) {
@@ -289,7 +298,7 @@ absl::Status VolumeImpl::ProcessOrphans() {
   return absl::OkStatus();
 }
 
-absl::Status VolumeImpl::FinishAllDeletions() {
+void VolumeImpl::FinishAllDeletions() {
   context_.workers->Drain();
   for (const InodeRef& inode : inode_cache_->Snapshot()) {
     data_path_->ReleaseWindow(inode);
@@ -301,9 +310,11 @@ absl::Status VolumeImpl::FinishAllDeletions() {
     if (!pending) continue;
     // The user is gone with the unmount: lookups that were never given back count no more.
     inode->lookups.store(0, std::memory_order_release);
-    ELIDEFS_RETURN_IF_ERROR(DeleteUnused(inode));
+    // An inode that cannot be deleted stays on the orphan list for the next mount.
+    if (const absl::Status status = DeleteUnused(inode); !status.ok()) {
+      context_.logger.Error(absl::StrCat("deleting inode ", inode->number, ": ", std::string(status.message())));
+    }
   }
-  return absl::OkStatus();
 }
 
 absl::Status VolumeImpl::Close() {
@@ -312,14 +323,17 @@ absl::Status VolumeImpl::Close() {
   if (!started_read_write_) return absl::OkStatus();
   data_path_->Drain();
   if (!context_.journal->aborted()) {
-    ELIDEFS_RETURN_IF_ERROR(FinishAllDeletions());
-    ELIDEFS_RETURN_IF_ERROR(dirty_times_->WriteAll());
+    FinishAllDeletions();
+    // What fails here must not keep the rest from being committed.
+    if (const absl::Status status = dirty_times_->WriteAll(); !status.ok()) {
+      context_.logger.Error(absl::StrCat("writing timestamps at unmount: ", std::string(status.message())));
+    }
   }
   ELIDEFS_RETURN_IF_ERROR(context_.journal->Shutdown());
   // s_start = 0 is durable: now, and not before, needs_recovery may go.
   SuperBlock* super = super_block();
   super->s_feature_incompat = super->s_feature_incompat & ~static_cast<uint32_t>(kIncompatRecover);
-  super->s_state = static_cast<uint16_t>(super->s_state | kStateValid);
+  super->s_state = static_cast<uint16_t>(super->s_state | kStateValid | (damage_seen_ ? kStateErrors : 0));
   super->s_wtime = static_cast<uint32_t>(time(nullptr));
   const uint64_t free_blocks = context_.blocks->free_blocks();
   super->s_free_blocks_count_lo = static_cast<uint32_t>(free_blocks);

@@ -27,7 +27,7 @@ void OrphanList::WriteHead(Handle& handle, const BufferRef& super_block, InodeNu
   handle.Dirty(super_block);
   SuperBlock* const raw = SuperBlockIn(*super_block);
   raw->s_last_orphan = head;
-  SetSuperBlockChecksum(raw);
+  SealSuperBlock(raw);
 }
 
 absl::Status OrphanList::Add(Handle& handle, const InodeRef& inode) {

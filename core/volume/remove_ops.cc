@@ -55,6 +55,7 @@ absl::Status VolumeImpl::Unlink(InodeId directory, std::string_view name) {
   if (victim.links == 0) {
     return ReportDamage(context_, CorruptionError(absl::StrCat("inode ", victim.number, " has a name but no links")));
   }
+  if (victim.links == 1) ELIDEFS_RETURN_IF_ERROR(CheckMayDelete(victim, context_.geometry));
 
   ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_.journal->Start(kRemovalCredits));
   Directory names(&context_, &locked);
@@ -90,6 +91,7 @@ absl::Status VolumeImpl::RemoveDirectory(InodeId directory, std::string_view nam
   Directory victim_names(&context_, &victim);
   const absl::StatusOr<bool> empty = victim_names.IsEmpty();
   if (!empty.ok()) return ReportDamage(context_, empty.status());
+  ELIDEFS_RETURN_IF_ERROR(CheckMayDelete(victim, context_.geometry));
   if (!*empty) return ErrnoError(ENOTEMPTY, absl::StrCat("directory ", victim.number, " is not empty"));
 
   ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_.journal->Start(kRemovalCredits));

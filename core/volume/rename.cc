@@ -230,6 +230,7 @@ absl::Status RenameOperation::CheckSource(const Inode& new_directory, const Inod
 
 absl::Status RenameOperation::CheckVictim(Inode& victim) {
   ELIDEFS_RETURN_IF_ERROR(CheckMayChangeLinks(victim));
+  if (victim.links == 1 || victim.IsDirectory()) ELIDEFS_RETURN_IF_ERROR(CheckMayDelete(victim, context_.geometry));
   if (victim.links == 0) {
     return ReportDamage(context_, CorruptionError(absl::StrCat("inode ", victim.number, " has a name but no links")));
   }

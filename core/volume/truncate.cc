@@ -1,6 +1,7 @@
 // Changes of a file's size, and the deletion of inodes whose last name and last user are gone.
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
@@ -8,6 +9,7 @@
 #include "core/alloc/inode_allocator.h"
 #include "core/extent/extent_tree.h"
 #include "core/inode/inode_store.h"
+#include "core/volume/namespace_support.h"
 #include "core/volume/volume_impl.h"
 #include "core/xattr/xattr_block.h"
 
@@ -21,18 +23,25 @@ constexpr uint32_t kTruncateHandleCredits = ExtentTree::kTruncateCredits + 1 + O
 // One or more transactions. The inode goes on the orphan list in the first one if that does not finish the work, so
 // that a crash in between is completed by the next mount.
 absl::Status VolumeImpl::TruncateBlocks(const InodeRef& inode, LogicalBlock first) {
-  ExtentTree tree(&context_, inode.get());
   while (true) {
     ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_.journal->Start(kTruncateHandleCredits));
-    ELIDEFS_ASSIGN_OR_RETURN(const bool done, tree.TruncateFrom(handle, first));
-    handle.OrderAfter(inode->need.load(std::memory_order_acquire));
-    if (!done && !inode->on_orphan_list) ELIDEFS_RETURN_IF_ERROR(orphans_->Add(handle, inode));
-    if (done && inode->on_orphan_list && inode->links > 0) ELIDEFS_RETURN_IF_ERROR(orphans_->Remove(handle, inode));
-    ELIDEFS_RETURN_IF_ERROR(context_.inode_store->Write(handle, *inode));
-    dirty_times_->Remove(*inode);
-    inode->JoinTransaction(handle.transaction(), /*datasync=*/true);
-    if (done) return absl::OkStatus();
+    const absl::StatusOr<bool> done = TruncateStep(handle, inode, first);
+    // Blocks are free already that the inode on disk still maps: this must not be committed.
+    if (!done.ok()) return AbandonChange(context_, done.status());
+    if (*done) return absl::OkStatus();
   }
+}
+
+absl::StatusOr<bool> VolumeImpl::TruncateStep(Handle& handle, const InodeRef& inode, LogicalBlock first) {
+  ExtentTree tree(&context_, inode.get());
+  ELIDEFS_ASSIGN_OR_RETURN(const bool done, tree.TruncateFrom(handle, first));
+  handle.OrderAfter(inode->need.load(std::memory_order_acquire));
+  if (!done && !inode->on_orphan_list) ELIDEFS_RETURN_IF_ERROR(orphans_->Add(handle, inode));
+  if (done && inode->on_orphan_list && inode->links > 0) ELIDEFS_RETURN_IF_ERROR(orphans_->Remove(handle, inode));
+  ELIDEFS_RETURN_IF_ERROR(context_.inode_store->Write(handle, *inode));
+  inode->JoinTransaction(handle.transaction(), /*datasync=*/true);
+  dirty_times_->Remove(*inode);
+  return done;
 }
 
 absl::Status VolumeImpl::FinishTruncate(const InodeRef& inode) {
@@ -47,6 +56,11 @@ absl::Status VolumeImpl::FinishTruncate(const InodeRef& inode) {
 
 absl::Status VolumeImpl::SetSize(const InodeRef& inode, uint64_t size_bytes) {
   ELIDEFS_RETURN_IF_ERROR(RequireWritable());
+  constexpr uint64_t kSmallFileLimitBytes = (uint64_t{1} << 31U) - 1;
+  const bool large_files = (context_.geometry.feature_ro_compat & kRoCompatLargeFile) != 0;
+  if (!large_files && size_bytes > kSmallFileLimitBytes) {
+    return ErrnoError(EFBIG, "the volume lacks the large_file feature; add it with tune2fs");
+  }
   if (size_bytes >> context_.geometry.block_shift >= UINT32_MAX) {
     return ErrnoError(EFBIG, "beyond the largest file size of the format");
   }
@@ -71,11 +85,21 @@ absl::Status VolumeImpl::SetSize(const InodeRef& inode, uint64_t size_bytes) {
   inode->size_bytes = inode->disk_size_bytes = size_bytes;
   if (shrinks) return FinishTruncate(inode);
   ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_.journal->Start(1));
-  ELIDEFS_RETURN_IF_ERROR(context_.inode_store->Write(handle, *inode));
-  dirty_times_->Remove(*inode);
+  if (absl::Status status = context_.inode_store->Write(handle, *inode); !status.ok()) {
+    return AbandonChange(context_, std::move(status));
+  }
   handle.OrderAfter(inode->need.load(std::memory_order_acquire));
   inode->JoinTransaction(handle.transaction(), /*datasync=*/true);
+  dirty_times_->Remove(*inode);
   return absl::OkStatus();
+}
+
+absl::Status VolumeImpl::ReleaseInode(Handle& handle, const InodeRef& inode) {
+  ELIDEFS_RETURN_IF_ERROR(ReleaseXattrBlock(&context_, handle, *inode));
+  ELIDEFS_RETURN_IF_ERROR(orphans_->Remove(handle, inode));
+  inode->dtime.store(static_cast<uint32_t>(time(nullptr)), std::memory_order_relaxed);
+  ELIDEFS_RETURN_IF_ERROR(context_.inode_store->Write(handle, *inode));
+  return context_.inodes->Free(handle, inode->number, inode->IsDirectory());
 }
 
 absl::Status VolumeImpl::DeleteUnused(const InodeRef& inode) {
@@ -84,20 +108,20 @@ absl::Status VolumeImpl::DeleteUnused(const InodeRef& inode) {
   MutexLock lock(inode->mutex);
   if (inode->deleted || inode->links > 0 || inode->lookups.load(std::memory_order_acquire) > 0) return absl::OkStatus();
   data_path_->ReleaseWindow(inode);
-  const bool directory = inode->IsDirectory();
+  if (OwnsBlocksWithoutExtents(*inode, context_.geometry)) {
+    return ErrnoError(EOPNOTSUPP, absl::StrCat("inode ", inode->number,
+                                               " is block-mapped (ext3); it stays on the orphan list: run e2fsck"));
+  }
   inode->size_bytes = inode->disk_size_bytes = 0;
   if (inode->HasExtents()) ELIDEFS_RETURN_IF_ERROR(TruncateBlocks(inode, 0));
   ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_.journal->Start(InodeAllocator::kCredits + OrphanList::kCredits + 1 +
                                                                   kXattrReleaseCredits));
-  ELIDEFS_RETURN_IF_ERROR(ReleaseXattrBlock(&context_, handle, *inode));
-  ELIDEFS_RETURN_IF_ERROR(orphans_->Remove(handle, inode));
-  inode->dtime.store(static_cast<uint32_t>(time(nullptr)), std::memory_order_relaxed);
-  ELIDEFS_RETURN_IF_ERROR(context_.inode_store->Write(handle, *inode));
-  ELIDEFS_RETURN_IF_ERROR(context_.inodes->Free(handle, inode->number, directory));
+  if (absl::Status status = ReleaseInode(handle, inode); !status.ok())
+    return AbandonChange(context_, std::move(status));
   inode->deleted = true;
   dirty_times_->Remove(*inode);
   inode->JoinTransaction(handle.transaction(), /*datasync=*/true);
-  inode_cache_->Drop(inode->number);
+  inode_cache_->Drop(inode);
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 // "Concurrency".
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -74,7 +75,7 @@ class VolumeImpl final : public Volume {
   void CreateParts(const VolumeInternals& internals);
   absl::Status StartReadWrite();
   absl::Status ProcessOrphans();
-  absl::Status FinishAllDeletions();
+  void FinishAllDeletions();
   // Writes the superblock's buffer to the device; `need` receives what makes it durable.
   absl::Status WriteSuperBlock(blockio::Ticket* need);
   absl::StatusOr<std::vector<BlockRange>> JournalMap();
@@ -85,7 +86,7 @@ class VolumeImpl final : public Volume {
   // failure.cc
   // The volume turns read-only: remembers why, marks the superblock (best effort, on a worker).
   void BecomeReadOnly(const absl::Status& reason);
-  void MarkErrorOnDisk(int error);
+  void MarkErrorOnDisk();
   absl::Status HandleCorruption(absl::Status status);
 
   // Shared by the namespace operations (lookup_ops.cc).
@@ -104,6 +105,10 @@ class VolumeImpl final : public Volume {
   absl::Status FinishTruncate(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   absl::Status TruncateBlocks(const InodeRef& inode, LogicalBlock first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
 
+  absl::StatusOr<bool> TruncateStep(Handle& handle, const InodeRef& inode, LogicalBlock first)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
+  absl::Status ReleaseInode(Handle& handle, const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
+
   std::unique_ptr<BlockDevice> device_;
   VolumeOptions options_;
   VolumeContext context_;
@@ -114,6 +119,8 @@ class VolumeImpl final : public Volume {
   std::unique_ptr<Syncer> syncer_;
   BufferRef super_block_;           // the journaled buffer that holds the superblock
   std::vector<BufferRef> overlay_;  // read-only mounts: blocks replayed in memory only
+  std::atomic<bool> damage_seen_{false};  // errors=continue: marked in the superblock at unmount
+  std::atomic<uint64_t> reported_errors_{0};
   bool started_read_write_ = false;
   bool closed_ = false;
 

@@ -1,5 +1,7 @@
 #include "core/xattr/xattr_block.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "core/alloc/block_allocator.h"
@@ -10,6 +12,8 @@ namespace elidefs::core {
 absl::Status ReleaseXattrBlock(VolumeContext* context, Handle& handle, Inode& inode) {
   const BlockNumber block_number = inode.xattr_block;
   if (block_number == 0) return absl::OkStatus();
+  // Inodes share attribute blocks: two deletions may meet in one.
+  MutexLock lock(context->xattr_mutex);
   const Geometry& geometry = context->geometry;
   const auto damaged = [&](std::string_view what) {
     return context->on_corruption(CorruptionError(absl::StrCat("attribute block ", block_number, " of inode ",
@@ -30,7 +34,7 @@ absl::Status ReleaseXattrBlock(VolumeContext* context, Handle& handle, Inode& in
     ELIDEFS_RETURN_IF_ERROR(context->blocks->Free(handle, {block_number, 1}, /*metadata=*/true));
   }
   inode.xattr_block = 0;
-  inode.blocks_512 -= geometry.block_bytes / 512;
+  inode.blocks_512 -= std::min<uint64_t>(inode.blocks_512, geometry.block_bytes / 512);
   return absl::OkStatus();
 }
 
