@@ -43,6 +43,8 @@ JudgeReport Judge(const Recording& recording, const JudgeOptions& options);
 
 // The blocks of `image` after elidefs's own journal recovery alone.
 absl::StatusOr<std::vector<uint8_t>> ReplayWithElidefs(const std::vector<uint8_t>& image);
+// True if the image's superblock begins an orphan list.
+bool HasOrphans(const std::vector<uint8_t>& image);
 // Empty if the images agree in every block but superblocks and the journal itself.
 std::string CompareReplays(const std::vector<uint8_t>& ours, const std::vector<uint8_t>& theirs);
 

@@ -13,12 +13,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <regex>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -200,7 +202,7 @@ std::string RecoverWithE2fsck(const ImageFile& image, std::vector<uint8_t>* afte
   if (result.exit_code != 0 && result.exit_code != 1) {
     return absl::StrCat("e2fsck -E journal_only exits ", result.exit_code, ":\n", result.output);
   }
-  if (after_replay != nullptr) *after_replay = image.Read();
+  *after_replay = image.Read();
   result = RunProgram({"e2fsck", "-p", image.path()});
   static const std::regex kExpected(
       ".*: (recovering journal|Clearing orphaned inode .*|Truncating orphaned inode .*|clean, .*|[0-9]+/[0-9]+ "
@@ -219,6 +221,20 @@ bool CanMount() {
   return geteuid() == 0 && access("/dev/loop-control", R_OK | W_OK) == 0;
 }
 
+// A program that another thread starts holds copies of this process's descriptors until it has executed: busy for a
+// moment.
+bool Unmount(const std::string& mount_point) {
+  constexpr int kTries = 200;
+  for (int i = 0; i < kTries; ++i) {
+    if (umount2(mount_point.c_str(), 0) == 0) return true;
+    if (errno != EBUSY) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  umount2(mount_point.c_str(), MNT_DETACH);
+  errno = EBUSY;
+  return false;
+}
+
 absl::StatusOr<ObservedTree> ObserveWithKernel(const ImageFile& image, const std::string& folder) {
   std::string mount_point = (std::filesystem::temp_directory_path() / "elidefs_kernel_XXXXXX").string();
   if (mkdtemp(mount_point.data()) == nullptr) return ErrnoError(errno, "mkdtemp");
@@ -230,7 +246,7 @@ absl::StatusOr<ObservedTree> ObserveWithKernel(const ImageFile& image, const std
     } else {
       const absl::Status status = ObserveFolder(mount_point + "/" + folder, "", &*result);
       if (!status.ok()) result = status;
-      if (umount2(mount_point.c_str(), 0) != 0) result = ErrnoError(errno, "umount");
+      if (!Unmount(mount_point)) result = ErrnoError(errno, "umount");
     }
   }
   rmdir(mount_point.c_str());

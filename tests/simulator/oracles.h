@@ -44,7 +44,7 @@ std::string ComplaintsOf(const std::string& output);
 // `e2fsck -fn`: must exit 0 and print no complaint.
 std::string CheckWithE2fsck(const ImageFile& image);
 // Step 2: `e2fsck -y -E journal_only`, then `-p` with nothing but recovery and orphan messages, then `-fn`. Changes the
-// image; `after_replay`, if not null, receives it as it is after the first of the three.
+// image; `after_replay` receives it as it is after the first of the three.
 std::string RecoverWithE2fsck(const ImageFile& image, std::vector<uint8_t>* after_replay);
 
 // True for root with loop devices: step 4 is possible.

@@ -59,6 +59,12 @@ absl::StatusOr<std::vector<uint8_t>> ReplayWithElidefs(const std::vector<uint8_t
   return memory->bytes();
 }
 
+bool HasOrphans(const std::vector<uint8_t>& image) {
+  core::SuperBlock super_block;
+  std::memcpy(&super_block, image.data() + kSuperBlockOffset, sizeof(super_block));
+  return super_block.s_last_orphan != 0;
+}
+
 std::string CompareReplays(const std::vector<uint8_t>& ours, const std::vector<uint8_t>& theirs) {
   const absl::StatusOr<core::Geometry> geometry = GeometryOf(ours);
   if (!geometry.ok()) return geometry.status().ToString();
@@ -70,7 +76,7 @@ std::string CompareReplays(const std::vector<uint8_t>& ours, const std::vector<u
       in_log = in_log || (block >= range.start && block - range.start < range.count);
     const uint64_t at = block * geometry->block_bytes;
     if (!in_log && std::memcmp(ours.data() + at, theirs.data() + at, geometry->block_bytes) != 0) {
-      return absl::StrCat("block ", block, " after our replay differs from e2fsck's");
+      return absl::StrCat("block ", block, " after our replay differs from e2fsprogs'");
     }
   }
   return "";
