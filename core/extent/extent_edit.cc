@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "core/alloc/block_allocator.h"

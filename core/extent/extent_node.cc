@@ -233,6 +233,7 @@ absl::StatusOr<ExtentPath> DescendExtents(const ExtentOwner& owner, LogicalBlock
                                                "only; copy the file to convert it"));
   }
   ExtentPath path;
+  path.levels.reserve(4);
   path.levels.emplace_back();
   path.levels.back().node = ExtentNode(owner.root);
   ELIDEFS_RETURN_IF_ERROR(CheckExtentHeader(owner, 0, path.levels.back().node, kInodeBlockBytes, kAnyDepth));

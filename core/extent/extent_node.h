@@ -8,8 +8,8 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/cache/block_cache.h"
@@ -122,8 +122,8 @@ struct ExtentLevel {
 };
 
 struct ExtentPath {
-  absl::InlinedVector<ExtentLevel, 3> levels;  // the root first
-  uint64_t upper = kLogicalBlockEnd;           // where the next leaf begins
+  std::vector<ExtentLevel> levels;    // the root first; at most kExtentMaxDepth + 1
+  uint64_t upper = kLogicalBlockEnd;  // where the next leaf begins
   ExtentLevel& leaf() { return levels.back(); }
   bool all_full() const;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "core/extent/extent_edit.h"

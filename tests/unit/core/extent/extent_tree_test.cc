@@ -258,7 +258,9 @@ TEST(ExtentTree, DownwardsAndShuffledOrders) {
     EXPECT_EQ(file.Depth(), 2U);
     file.CheckAll();
     // Downwards every leaf is full but the first one.
-    if (!shuffled) EXPECT_LE(file.TreeBlocks(), 8000 / 84 + 1 + 3);
+    if (!shuffled) {
+      EXPECT_LE(file.TreeBlocks(), 8000 / 84 + 1 + 3);
+    }
     for (uint32_t i = 0; i < 4000; ++i) file.Convert(order[i], 1);
     file.CheckAll();
     EXPECT_EQ(Complaints(rig.Finish()), "");

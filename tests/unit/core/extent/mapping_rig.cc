@@ -143,7 +143,7 @@ std::vector<uint8_t> MappingRig::Finish() {
   SuperBlock super_block;
   std::memcpy(&super_block, image.data() + kSuperBlockOffsetBytes, sizeof(super_block));
   super_block.s_free_blocks_count_lo = static_cast<uint32_t>(context_.blocks->free_blocks());
-  SetSuperBlockChecksum(&super_block);
+  if (context_.geometry.metadata_csum()) super_block.s_checksum = SuperBlockChecksum(super_block);
   std::memcpy(image.data() + kSuperBlockOffsetBytes, &super_block, sizeof(super_block));
   return image;
 }
