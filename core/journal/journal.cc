@@ -155,11 +155,13 @@ absl::Status Journal::Impl::Shutdown() {
     WakeAll();
     // `requested` may name a transaction whose handles are still open; closing waits for them.
     while (!aborted) {
-      if (running != nullptr && !running->empty() && requested < running->id) {
+      // A closing transaction is the commit thread's: its buffers may have moved to the snapshot already.
+      const bool changed = running != nullptr && !running->closing && !running->empty();
+      if (changed && requested < running->id) {
         requested = running->id;
         commit_cond.NotifyAll();
       }
-      const bool idle = (running == nullptr || (running->empty() && running->open_handles == 0)) &&
+      const bool idle = (running == nullptr || (!running->closing && !changed && running->open_handles == 0)) &&
                         committing == nullptr && recorded.empty() && deliveries.empty();
       if (idle) break;
       progress_cond.WaitFor(mutex, std::chrono::milliseconds(20));
@@ -249,7 +251,7 @@ bool Journal::IsDurable(TransactionId transaction) const {
   if (transaction <= impl_->durable) return true;
   // An unchanged running transaction is as durable as its predecessor.
   const bool nothing_pending = impl_->committing == nullptr && impl_->recorded.empty();
-  return nothing_pending && (impl_->running == nullptr || (impl_->running->empty() && !impl_->running->closing));
+  return nothing_pending && (impl_->running == nullptr || (!impl_->running->closing && impl_->running->empty()));
 }
 
 TransactionId Journal::Newest() const {
