@@ -66,7 +66,8 @@ class FaultTest : public testing::Test {
     return entry->inode;
   }
   File& Open(InodeId inode) {
-    absl::StatusOr<std::unique_ptr<File>> file = volume_->OpenFile(inode, kOpenRead | kOpenWrite);
+    const uint32_t flags = volume_->read_only() ? kOpenRead : kOpenRead | kOpenWrite;
+    absl::StatusOr<std::unique_ptr<File>> file = volume_->OpenFile(inode, flags);
     if (!file.ok()) throw std::runtime_error(file.status().ToString());
     files_.push_back(*std::move(file));
     return *files_.back();
@@ -131,10 +132,8 @@ TEST_F(FaultTest, OneFailedFlushFailsTheLeafForever) {
 // Other syncs wait for the same flush, and more come while it is in flight: each gets EIO exactly once.
 TEST_F(FaultTest, EveryWaiterOfAFailedFlushIsTold) {
   std::vector<File*> files;
-  for (int i = 0; i < 8; ++i) {
-    files.push_back(&Open(SyncedFile(absl::StrCat("f", i), 1)));
-    ASSERT_TRUE(files.back()->Write(0, std::vector<uint8_t>(kBlock, 2)).ok());
-  }
+  for (int i = 0; i < 8; ++i) files.push_back(&Open(SyncedFile(absl::StrCat("f", i), 1)));
+  for (File* file : files) ASSERT_TRUE(file->Write(0, std::vector<uint8_t>(kBlock, 2)).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   faults_->SetPlan([](const DeviceRequest& request) {
     Verdict verdict;
