@@ -20,7 +20,9 @@ absl::Status ErrnoError(int error, std::string_view message) {
   return status;
 }
 
-absl::Status CorruptionError(std::string_view message) { return ErrnoError(EUCLEAN, message); }
+absl::Status CorruptionError(std::string_view message) {
+  return ErrnoError(EUCLEAN, message);
+}
 
 int StatusToErrno(const absl::Status& status) {
   if (status.ok()) return 0;

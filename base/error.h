@@ -21,8 +21,8 @@ absl::Status CorruptionError(std::string_view message);
 // Returns 0 for OK.
 int StatusToErrno(const absl::Status& status);
 
-#define ELIDEFS_RETURN_IF_ERROR(expr)                          \
-  do {                                                         \
+#define ELIDEFS_RETURN_IF_ERROR(expr)                                                      \
+  do {                                                                                     \
     if (absl::Status elidefs_status = (expr); !elidefs_status.ok()) return elidefs_status; \
   } while (false)
 

@@ -17,7 +17,8 @@ class DirtyTimes {
   void Add(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   // The inode's times went into a transaction with some other change.
   void Remove(const Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
-  // So many inodes at most are kept waiting: beyond it their times enter the running transaction without being asked for.
+  // So many inodes at most are kept waiting: beyond it their times enter the running transaction without being asked
+  // for.
   static constexpr size_t kMaxInodes = 4096;
 
   bool Contains(InodeNumber number) ABSL_LOCKS_EXCLUDED(mutex_) {

@@ -1,7 +1,8 @@
-// Inode: one inode in memory. Decoded fields, its place on disk, and the state that durability and data I/O keep for it.
+// Inode: one inode in memory. Decoded fields, its place on disk, and the state that durability and data I/O keep for
+// it.
 //
-// Ownership: the InodeCache owns it; users hold InodeRef. Locks: `mutex` is the outermost lock of DESIGN ("inode (parent
-// before child) -> handle -> ..."). Whoever changes a decoded field holds `mutex` and an open handle and calls
+// Ownership: the InodeCache owns it; users hold InodeRef. Locks: `mutex` is the outermost lock of DESIGN ("inode
+// (parent before child) -> handle -> ..."). Whoever changes a decoded field holds `mutex` and an open handle and calls
 // InodeStore::Write before the handle closes.
 #pragma once
 
@@ -44,8 +45,9 @@ class Inode : public std::enable_shared_from_this<Inode> {
   uint64_t size_bytes ABSL_GUARDED_BY(mutex) = 0;       // what users see: includes writes accepted and not yet on disk
   uint64_t disk_size_bytes ABSL_GUARDED_BY(mutex) = 0;  // what i_size says: moves after data completed (D2)
   uint64_t blocks_512 ABSL_GUARDED_BY(mutex) = 0;       // i_blocks in 512-byte units, whatever its unit on disk
-  uint64_t pending_blocks ABSL_GUARDED_BY(mutex) = 0;  // of accepted writes, not in blocks_512 yet
-  bool tail_is_zero ABSL_GUARDED_BY(mutex) = false;    // what lies behind the end of file in its block was seen to be zero
+  uint64_t pending_blocks ABSL_GUARDED_BY(mutex) = 0;   // of accepted writes, not in blocks_512 yet
+  bool tail_is_zero ABSL_GUARDED_BY(mutex) =
+      false;  // what lies behind the end of file in its block was seen to be zero
   uint64_t xattr_block ABSL_GUARDED_BY(mutex) = 0;
   uint64_t version ABSL_GUARDED_BY(mutex) = 0;
   Timestamp atime ABSL_GUARDED_BY(mutex);
@@ -53,16 +55,17 @@ class Inode : public std::enable_shared_from_this<Inode> {
   Timestamp ctime ABSL_GUARDED_BY(mutex);
   Timestamp crtime ABSL_GUARDED_BY(mutex);
   uint16_t extra_bytes ABSL_GUARDED_BY(mutex) = 0;  // i_extra_isize
-  std::array<uint8_t, kInodeBlockBytes> block_area ABSL_GUARDED_BY(mutex) = {};  // i_block: extent root, symlink, device
+  std::array<uint8_t, kInodeBlockBytes> block_area
+      ABSL_GUARDED_BY(mutex) = {};  // i_block: extent root, symlink, device
   // In-inode xattr bytes and unknown extra fields live in the inode-table buffer only; Write keeps them.
   BufferRef table_buffer ABSL_GUARDED_BY(mutex);  // the inode-table block; held for the life of the object
   uint32_t table_offset_bytes ABSL_GUARDED_BY(mutex) = 0;
   bool on_orphan_list ABSL_GUARDED_BY(mutex) = false;
   bool times_dirty ABSL_GUARDED_BY(mutex) = false;  // timestamps changed by an overwrite, not in a transaction yet
-  bool deleted ABSL_GUARDED_BY(mutex) = false;  // freed on disk; the object only waits for its last reference
+  bool deleted ABSL_GUARDED_BY(mutex) = false;      // freed on disk; the object only waits for its last reference
 
-  // Held while the inode is encoded into its table slot, so that the orphan list can relink a predecessor (dtime only) without
-  // that inode's `mutex`. Leaf lock.
+  // Held while the inode is encoded into its table slot, so that the orphan list can relink a predecessor (dtime only)
+  // without that inode's `mutex`. Leaf lock.
   Mutex encode_mutex;
   std::atomic<uint32_t> dtime{0};  // i_dtime: deletion time, or the next orphan while on the orphan list
 

@@ -55,8 +55,8 @@ enum InodeFlag : uint32_t {
   kInodeSync = 0x8,
   kInodeImmutable = 0x10,
   kInodeAppend = 0x20,
-  kInodeIndex = 0x1000,     // directory has an htree index
-  kInodeHugeFile = 0x40000, // i_blocks counts filesystem blocks
+  kInodeIndex = 0x1000,      // directory has an htree index
+  kInodeHugeFile = 0x40000,  // i_blocks counts filesystem blocks
   kInodeExtents = 0x80000,
   kInodeVerity = 0x100000,
   kInodeEaInode = 0x200000,
@@ -70,7 +70,7 @@ inline constexpr uint32_t kRootInode = 2;
 
 inline constexpr uint16_t kExtentMagic = 0xF30A;
 inline constexpr uint16_t kExtentMaxDepth = 5;
-inline constexpr uint32_t kExtentMaxInitBlocks = 32768;   // ee_len above this means unwritten, length ee_len - 32768
+inline constexpr uint32_t kExtentMaxInitBlocks = 32768;  // ee_len above this means unwritten, length ee_len - 32768
 inline constexpr uint32_t kExtentMaxUnwrittenBlocks = 32767;
 
 struct ExtentHeader {
@@ -120,8 +120,8 @@ static_assert(sizeof(DirectoryTail) == 12);
 static_assert(offsetof(DirectoryTail, det_reserved_ft) == 7 && offsetof(DirectoryTail, det_checksum) == 8);
 inline constexpr uint8_t kDirectoryTailType = 0xDE;
 
-// htree: root block = fake "." and ".." entries, DxRootInfo, then count/limit and entries; an inner node = fake entry of
-// the whole block, then count/limit and entries. The first DxEntry's hash field holds {limit, count}.
+// htree: root block = fake "." and ".." entries, DxRootInfo, then count/limit and entries; an inner node = fake entry
+// of the whole block, then count/limit and entries. The first DxEntry's hash field holds {limit, count}.
 struct DxRootInfo {
   Le32 reserved_zero;
   uint8_t hash_version;

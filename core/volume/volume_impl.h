@@ -117,8 +117,8 @@ class VolumeImpl final : public Volume {
   std::unique_ptr<DirtyTimes> dirty_times_;
   std::unique_ptr<DataPath> data_path_;
   std::unique_ptr<Syncer> syncer_;
-  BufferRef super_block_;           // the journaled buffer that holds the superblock
-  std::vector<BufferRef> overlay_;  // read-only mounts: blocks replayed in memory only
+  BufferRef super_block_;                 // the journaled buffer that holds the superblock
+  std::vector<BufferRef> overlay_;        // read-only mounts: blocks replayed in memory only
   std::atomic<bool> damage_seen_{false};  // errors=continue: marked in the superblock at unmount
   std::atomic<uint64_t> reported_errors_{0};
   bool started_read_write_ = false;

@@ -24,7 +24,7 @@ struct DeviceRequest {
   Operation operation = Operation::kRead;
   bool fua = false;  // only ever set when DeviceCapabilities::native_fua
   uint64_t offset_bytes = 0;
-  uint64_t length_bytes = 0;      // sum of the segments for reads and writes; 0 for a flush
+  uint64_t length_bytes = 0;        // sum of the segments for reads and writes; 0 for a flush
   const iovec* segments = nullptr;  // each aligned to memory_alignment_bytes in address and length
   uint32_t segment_count = 0;
 
@@ -38,13 +38,13 @@ struct DeviceRequest {
 
 struct DeviceCapabilities {
   uint64_t size_bytes = 0;
-  uint32_t logical_block_bytes = 512;   // smallest addressable unit; offsets and lengths are multiples of it
+  uint32_t logical_block_bytes = 512;  // smallest addressable unit; offsets and lengths are multiples of it
   uint32_t memory_alignment_bytes = 512;
   uint32_t max_transfer_bytes = 1U << 20U;
   uint32_t max_segments = 128;
-  uint32_t max_queues = 1;              // how many DeviceQueues may exist at once
-  bool volatile_write_cache = true;     // false: a completed write is durable (rule E9)
-  bool native_fua = false;              // DeviceRequest::fua is honoured in hardware (rule E6)
+  uint32_t max_queues = 1;           // how many DeviceQueues may exist at once
+  bool volatile_write_cache = true;  // false: a completed write is durable (rule E9)
+  bool native_fua = false;           // DeviceRequest::fua is honoured in hardware (rule E6)
   bool discard = false;
   bool write_zeroes = false;
   bool read_only = false;
@@ -82,8 +82,8 @@ struct FileDeviceOptions {
 
 // Opens an image file or a block device with O_DIRECT, driven by io_uring. Write cache and FUA capability come from
 // /sys/block/*/queue/{write_cache,fua}; an image file always counts as volatile and without FUA. Errors name the path
-// and the remedy: NotFound, PermissionDenied, EBUSY (in use or mounted), EINVAL (neither file nor block device, O_DIRECT
-// unsupported), ELOOP (on an elidefs mount).
+// and the remedy: NotFound, PermissionDenied, EBUSY (in use or mounted), EINVAL (neither file nor block device,
+// O_DIRECT unsupported), ELOOP (on an elidefs mount).
 absl::StatusOr<std::unique_ptr<BlockDevice>> OpenFileDevice(const std::string& path, const FileDeviceOptions& options);
 
 }  // namespace elidefs

@@ -1,12 +1,12 @@
 // Volume and File: an ext4 volume without a kernel mount.
 //
 // Ownership: a Volume owns its device. Files and directory streams keep the volume's inodes alive but must be destroyed
-// before the Volume is closed. Threads: all methods of Volume and File are thread-safe. Blocking: methods named ...Async
-// never wait for the device and never run their callback while holding a lock; the callback runs on the calling thread,
-// a completion thread or a worker thread and must not block. All other methods may block for metadata I/O.
-// Errors: absl::Status that carries an errno (`ErrnoOf`); asynchronous results are plain errnos (0: success).
-// Inode references: every Entry that is returned counts one lookup on its inode; give it back with Forget. An inode with
-// lookups or open Files stays usable after its last name is gone (POSIX unlink).
+// before the Volume is closed. Threads: all methods of Volume and File are thread-safe. Blocking: methods named
+// ...Async never wait for the device and never run their callback while holding a lock; the callback runs on the
+// calling thread, a completion thread or a worker thread and must not block. All other methods may block for metadata
+// I/O. Errors: absl::Status that carries an errno (`ErrnoOf`); asynchronous results are plain errnos (0: success).
+// Inode references: every Entry that is returned counts one lookup on its inode; give it back with Forget. An inode
+// with lookups or open Files stays usable after its last name is gone (POSIX unlink).
 #pragma once
 
 #include <sys/stat.h>
@@ -36,7 +36,8 @@ int ErrnoOf(const absl::Status& status);
 struct Entry {
   InodeId inode = 0;
   uint32_t generation = 0;
-  struct stat attributes = {};  // st_ino, st_mode, st_nlink, st_uid, st_gid, st_rdev, st_size, st_blocks, st_blksize, times
+  struct stat attributes =
+      {};  // st_ino, st_mode, st_nlink, st_uid, st_gid, st_rdev, st_size, st_blocks, st_blksize, times
 };
 
 struct Credentials {
@@ -77,7 +78,14 @@ struct DirectoryItem {
 };
 
 enum RenameFlag : uint32_t { kRenameNoReplace = 1, kRenameExchange = 2 };
-enum OpenFlag : uint32_t { kOpenRead = 1, kOpenWrite = 2, kOpenAppend = 4, kOpenSync = 8, kOpenDataSync = 16, kOpenTruncate = 32 };
+enum OpenFlag : uint32_t {
+  kOpenRead = 1,
+  kOpenWrite = 2,
+  kOpenAppend = 4,
+  kOpenSync = 8,
+  kOpenDataSync = 16,
+  kOpenTruncate = 32
+};
 
 // One open description of a regular file: reports each deferred write error once.
 class File {
@@ -90,8 +98,9 @@ class File {
   virtual InodeId inode() const = 0;
   // Short at end of file.
   virtual void ReadAsync(uint64_t offset_bytes, size_t length_bytes, ReadCallback callback) = 0;
-  // Copies `data` before it returns. The callback comes when the data is in the volume's hands (write-behind), or, for a
-  // description opened with kOpenSync/kOpenDataSync, when it is durable. ENOSPC, EFBIG, EIO (also of an earlier write), EROFS.
+  // Copies `data` before it returns. The callback comes when the data is in the volume's hands (write-behind), or, for
+  // a description opened with kOpenSync/kOpenDataSync, when it is durable. ENOSPC, EFBIG, EIO (also of an earlier
+  // write), EROFS.
   virtual void WriteAsync(uint64_t offset_bytes, absl::Span<const uint8_t> data, WriteCallback callback) = 0;
   // fdatasync (`data_only`) or fsync.
   virtual void SyncAsync(bool data_only, SyncCallback callback) = 0;
@@ -104,8 +113,10 @@ class File {
 
 class Volume {
  public:
-  // Takes the device over. Replays the journal if needed and flushes once. Errors name the volume's fault and the remedy.
-  static absl::StatusOr<std::unique_ptr<Volume>> Open(std::unique_ptr<BlockDevice> device, const VolumeOptions& options);
+  // Takes the device over. Replays the journal if needed and flushes once. Errors name the volume's fault and the
+  // remedy.
+  static absl::StatusOr<std::unique_ptr<Volume>> Open(std::unique_ptr<BlockDevice> device,
+                                                      const VolumeOptions& options);
   // Closes as Close, dropping the status.
   virtual ~Volume() = default;
   // Makes everything durable, empties the journal, marks the superblock clean. Files must be gone. Idempotent.
@@ -119,8 +130,8 @@ class Volume {
   virtual absl::StatusOr<std::string> ReadLink(InodeId inode) = 0;
 
   // `mode` carries the type: regular, fifo, socket, character or block device (`device_number`).
-  virtual absl::StatusOr<Entry> MakeNode(InodeId directory, std::string_view name, uint32_t mode, uint64_t device_number,
-                                         const Credentials& owner) = 0;
+  virtual absl::StatusOr<Entry> MakeNode(InodeId directory, std::string_view name, uint32_t mode,
+                                         uint64_t device_number, const Credentials& owner) = 0;
   virtual absl::StatusOr<Entry> MakeDirectory(InodeId directory, std::string_view name, uint32_t mode,
                                               const Credentials& owner) = 0;
   virtual absl::StatusOr<Entry> MakeSymlink(InodeId directory, std::string_view name, std::string_view target,
