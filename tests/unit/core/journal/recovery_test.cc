@@ -308,7 +308,7 @@ TEST(JournalSuperblock, ImpossibleFieldsAreRefused) {
     EXPECT_EQ(StatusToErrno(stack.open_status), test.error) << stack.open_status << " case " << (&test - cases);
   }
   std::vector<uint8_t> edited = image;
-  LogBlock(edited, volume, 0)[0x30] ^= 1U;  // the checksum not fits
+  LogBlock(edited, volume, 0)[0x30] ^= 1U;  // the checksum does not fit the content
   auto device = MemoryDevice::FromBytes(edited, {.volatile_cache = true});
   EXPECT_EQ(StatusToErrno(Stack(device.get(), volume).open_status), EUCLEAN);
 }
