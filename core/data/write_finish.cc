@@ -23,6 +23,7 @@ void DataPath::ScheduleFinish(const std::shared_ptr<WriteOperation>& operation) 
   const InodeRef inode = operation->inode;
   {
     MutexLock lock(inode->io.mutex);
+    operation->ready = true;
     inode->io.ready.push_back(operation);
     if (inode->io.finish_scheduled) return;
     inode->io.finish_scheduled = true;
@@ -32,24 +33,22 @@ void DataPath::ScheduleFinish(const std::shared_ptr<WriteOperation>& operation) 
 
 namespace {
 
-// The ready writes in file order, without those that directly follow one that is still at the device: entering a
-// sequential stream in order keeps its extents merged and its tree small. What is held back is taken when its
-// predecessor is ready.
+// The ready writes in file order, without those that were accepted after a write which lies before them and is still at
+// the device: entering what an ascending writer wrote in order keeps extents merged and tree leaves full. What is held
+// back is taken when that write is ready, which it becomes whatever the device says.
 std::vector<std::shared_ptr<WriteOperation>> TakeFinishable(InodeIo& io) ABSL_EXCLUSIVE_LOCKS_REQUIRED(io.mutex) {
   std::sort(io.ready.begin(), io.ready.end(),
             [](const auto& a, const auto& b) { return a->first_block < b->first_block; });
   std::vector<std::shared_ptr<WriteOperation>> taken;
   std::vector<std::shared_ptr<WriteOperation>> held;
+  auto position = io.writes.begin();
+  uint64_t oldest_at_device = UINT64_MAX;
   for (auto& operation : io.ready) {
-    const auto position = io.writes.find(operation->first_block);
-    bool hold = false;
-    if (position != io.writes.begin()) {
-      const std::shared_ptr<WriteOperation>& before = std::prev(position)->second;
-      const bool adjacent = before->last_block() + 1 == operation->first_block;
-      const bool before_taken = !taken.empty() && taken.back() == before;
-      hold = adjacent && before->needs_finish && !before_taken;
+    for (; position != io.writes.end() && position->first < operation->first_block; ++position) {
+      const WriteOperation& before = *position->second;
+      if (!before.ready && before.needs_finish) oldest_at_device = std::min(oldest_at_device, before.sequence);
     }
-    (hold ? held : taken).push_back(std::move(operation));
+    (operation->sequence > oldest_at_device ? held : taken).push_back(std::move(operation));
   }
   io.ready = std::move(held);
   return taken;

@@ -55,6 +55,7 @@ struct WriteOperation {
   bool read_head = false, read_tail = false;
   std::atomic<bool> needs_finish{false};  // changes mapping or size on disk
   bool acknowledged = false;
+  bool ready = false;  // guarded by InodeIo::mutex: its data completed, a worker may finish it
 
   uint64_t sequence = 0;         // per inode
   uint64_t volume_sequence = 0;  // per volume

@@ -49,6 +49,29 @@ absl::Status RemoveEmptyNodes(const ExtentOwner& owner, Handle& handle, ExtentPa
   return absl::OkStatus();
 }
 
+// While the last leaf fits into the one before it, moves its extents there. Like the height of the tree, its width is
+// what e2fsck looks at. Only as far as the handle's credits reach: the tree is right without it.
+absl::Status MergeLastLeaves(const ExtentOwner& owner, Handle& handle) {
+  constexpr uint32_t kMergeCredits = 2 + kNodeFreeCredits;
+  constexpr uint32_t kLater = kExtentMaxDepth * kNodeFreeCredits + ExtentTree::kCallerCredits;
+  while (EnsureCredits(handle, kMergeCredits + kLater)) {
+    ELIDEFS_ASSIGN_OR_RETURN(ExtentPath path, DescendExtents(owner, kLogicalBlockEnd - 1));
+    if (path.levels.size() < 2) break;
+    ExtentLevel& leaf = path.leaf();
+    ExtentLevel& parent = path.levels[path.levels.size() - 2];
+    if (parent.slot == 0) break;  // the leaf before has another parent
+    ELIDEFS_ASSIGN_OR_RETURN(ExtentLevel left,
+                             ReadExtentChild(owner, parent, parent.slot - 1, parent.node.Key(parent.slot)));
+    if (left.node.entries() + leaf.node.entries() > left.node.max()) break;
+    ELIDEFS_RETURN_IF_ERROR(FreeExtentNode(owner, handle, leaf.block()));
+    leaf.node.MoveTail(0, left.node);
+    SealExtentLevel(owner, handle, left);
+    parent.node.RemoveAt(parent.slot, 1);
+    SealExtentLevel(owner, handle, parent);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first) {
@@ -84,6 +107,7 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
       ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, path));
     }
   }
+  ELIDEFS_RETURN_IF_ERROR(MergeLastLeaves(owner, handle));
   if (!EnsureCredits(handle, kExtentMaxDepth * kNodeFreeCredits + kCallerCredits)) return false;
   ELIDEFS_RETURN_IF_ERROR(LowerExtentTree(owner, handle));
   return true;
