@@ -60,7 +60,7 @@ absl::Status Daemon::Shutdown() {
   }
   for (OpenFile* file : left) delete file;
   worker_.reset();  // runs what is scheduled
-  const absl::Status status = volume_->Close();
+  absl::Status status = volume_->Close();
   volume_.reset();
   return status;
 }

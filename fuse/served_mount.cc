@@ -53,7 +53,7 @@ absl::Status ServedMount::Start() {
 }
 
 absl::Status ServedMount::Close() {
-  const absl::Status status = daemon_.Shutdown();
+  absl::Status status = daemon_.Shutdown();
   session_.reset();  // last: requests in flight answer through it
   if (status.ok()) return status;
   return ErrnoError(StatusToErrno(status),

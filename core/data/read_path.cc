@@ -103,12 +103,11 @@ bool DataPath::StartRead(const std::shared_ptr<ReadOperation>& operation, bool q
     return true;
   }
   operation->self = operation;
-  const std::shared_ptr<ReadOperation> held = operation;
-  if (held->bios.empty()) {
-    ReadDone(held);
+  if (operation->bios.empty()) {
+    ReadDone(operation);
     return true;
   }
-  for (DataBio& data_bio : held->bios) context_->queue->Submit(&data_bio.bio);
+  for (DataBio& data_bio : operation->bios) context_->queue->Submit(&data_bio.bio);
   return true;
 }
 

@@ -94,7 +94,7 @@ bool DataPath::Accept(const std::shared_ptr<WriteOperation>& operation, bool que
   if (!status.ok()) {
     UndoMapping(*operation);
     if (StatusToErrno(status) == ENOSPC && operation->retries < kMaxSpaceRetries &&
-        context_->blocks->awaiting_durability_blocks() > 0) {
+        (operation->retries == 0 || context_->blocks->awaiting_durability_blocks() > 0)) {
       RetryWhenSpaceIsFreed(operation);
     } else {
       if (StatusToErrno(status) == EUCLEAN) status = context_->on_corruption(std::move(status));

@@ -130,9 +130,8 @@ void DataPath::SubmitWrites(const std::shared_ptr<WriteOperation>& operation) {
                  self->path->DeviceDone(std::shared_ptr<WriteOperation>(self->self));
                });
   }
-  // The last completion may free the operation's list while later Submits are still to come: `operation` is held here.
-  const std::shared_ptr<WriteOperation> held = operation;
-  for (DataBio& data_bio : held->bios) context_->queue->Submit(&data_bio.bio);
+  // The caller's reference keeps the list alive: the last completion may come while Submits are still to be made.
+  for (DataBio& data_bio : operation->bios) context_->queue->Submit(&data_bio.bio);
 }
 
 void DataPath::DeviceDone(const std::shared_ptr<WriteOperation>& operation) {

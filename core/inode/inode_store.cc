@@ -207,7 +207,7 @@ void Encode(const Geometry& geometry, const Inode& inode, const EncodedBlocks& b
 absl::Status CheckRaw(const VolumeContext& context, InodeNumber inode, const uint8_t* slot, bool allow_orphan) {
   const Geometry& geometry = context.geometry;
   const auto& raw = *reinterpret_cast<const RawInode*>(slot);
-  const absl::Status absent = ErrnoError(ENOENT, absl::StrCat("inode ", inode, " is not in use"));
+  absl::Status absent = ErrnoError(ENOENT, absl::StrCat("inode ", inode, " is not in use"));
   if (!VerifyInode(geometry, inode, slot)) {
     const bool blank = std::all_of(slot, slot + geometry.inode_bytes, [](uint8_t byte) { return byte == 0; });
     return blank ? absent : InodeError(inode, "checksum is wrong");

@@ -184,8 +184,9 @@ void Journal::Impl::Abort(const absl::Status& reason) {
     WakeAll();
   }
   options.logger.Error(std::string(reason.message()));
-  RunWaiters(released, EIO);
+  // First the reason, then the waiters: who gets EIO may ask for it at once.
   if (options.on_abort) options.on_abort(reason);
+  RunWaiters(released, EIO);
 }
 
 }  // namespace elidefs::core

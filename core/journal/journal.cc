@@ -185,7 +185,7 @@ absl::Status Journal::Impl::Shutdown() {
     raw.s_sequence = sequence;
   });
   if (error != 0 || queue->ledger().AwaitBlocking(superblock->need(), nullptr) != 0) {
-    const absl::Status reason = ErrnoError(EIO, "marking the journal empty failed");
+    absl::Status reason = ErrnoError(EIO, "marking the journal empty failed");
     Abort(reason);
     return reason;
   }

@@ -220,7 +220,7 @@ class History::Recorder {
         AddVersion(operation.node, calls, false);
         break;
       case OperationKind::kWrite:
-        AddVersion(operation.node, calls, false);
+        AddVersion(operation.node, calls, false, operation.offset_bytes + operation.length_bytes);
         // The size moves in a transaction that no earlier namespace change can follow.
         if (SizeOf(operation.node) > size_before) data_touch_[operation.node] = sync_touch_[operation.node] = calls;
         break;
@@ -283,11 +283,11 @@ class History::Recorder {
     bounds_.data_calls[operation.node] = calls;
   }
 
-  void AddVersion(NodeId node, size_t calls, bool truncate) {
+  void AddVersion(NodeId node, size_t calls, bool truncate, uint64_t write_end_bytes = 0) {
     const auto found = tree_.nodes().find(node);
     if (found == tree_.nodes().end()) return;
     history_->versions_[node].push_back(
-        Version{calls, truncate, std::make_shared<const std::vector<uint8_t>>(found->second.content)});
+        Version{calls, truncate, write_end_bytes, std::make_shared<const std::vector<uint8_t>>(found->second.content)});
   }
 
   void RecordState() {
@@ -337,13 +337,14 @@ std::string History::Explain(const ObservedTree& tree, const Progress& progress)
   }
   const std::string names = text.Take();
   const size_t least = BoundsAfter(progress.ended).names;
-  std::string problem;
+  std::string problems;
   for (size_t calls = least; calls <= progress.begun; ++calls) {
     if (states_[calls].names != names) continue;
-    problem = ExplainContents(tree, states_[calls], calls, progress);
+    const std::string problem = ExplainContents(tree, states_[calls], calls, progress);
     if (problem.empty()) return "";
+    absl::StrAppend(&problems, "\n    if these are the names after ", calls, " calls: ", problem);
   }
-  if (!problem.empty()) return problem;
+  if (!problems.empty()) return problems;
   for (size_t calls = 0; calls < states_.size(); ++calls) {
     if (states_[calls].names == names) {
       return absl::StrCat("the names are those after ", calls, " calls; allowed are ", least, " to ", progress.begun,
@@ -383,6 +384,32 @@ std::string History::ExplainContents(const ObservedTree& tree, const State& stat
   return "";
 }
 
+bool History::IsSizeAllowed(const std::vector<Version>& versions, size_t first, size_t end, uint64_t size_bytes) {
+  uint64_t floor = 0;  // what no write can make smaller
+  for (size_t i = first; i < end; ++i) {
+    const Version& version = versions[i];
+    if (version.content->size() == size_bytes) return true;
+    if (i == first || version.truncate) floor = version.content->size();
+    if (i == first || size_bytes <= floor || size_bytes > version.write_end_bytes) continue;
+    // Whole, or in part: the extents of one write enter one after the other.
+    if (version.write_end_bytes == size_bytes || size_bytes % kSectorBytes == 0) return true;
+  }
+  return false;
+}
+
+bool History::EveryByteKnown(const ObservedNode& node, uint64_t at, uint64_t length, size_t first, size_t end,
+                             const std::vector<Version>& versions) {
+  for (uint64_t byte = at; byte < at + length; ++byte) {
+    bool known = false;
+    for (size_t i = first; i < end && !known; ++i) {
+      const std::vector<uint8_t>& content = *versions[i].content;
+      known = node.content[byte] == (byte < content.size() ? content[byte] : 0);
+    }
+    if (!known) return false;
+  }
+  return true;
+}
+
 std::string History::ExplainFile(const ObservedNode& node, NodeId file, size_t names, const Progress& progress) const {
   const std::vector<Version>& versions = versions_.at(file);
   const auto& data_calls = BoundsAfter(progress.ended).data_calls;
@@ -396,9 +423,7 @@ std::string History::ExplainFile(const ObservedNode& node, NodeId file, size_t n
     if (versions[i].truncate && versions[i].calls <= names) first_size = i;
   }
   first_size = std::max(first, first_size);
-  bool size_known = false;
-  for (size_t i = first_size; i < end; ++i) size_known = size_known || versions[i].content->size() == node.size_bytes;
-  if (!size_known) {
+  if (!IsSizeAllowed(versions, first_size, end, node.size_bytes)) {
     return absl::StrCat("size ", node.size_bytes, " is none of those after call ", versions[first_size].calls,
                         " (size ", versions[first_size].content->size(), ") to call ", versions[end - 1].calls,
                         " (size ", versions[end - 1].content->size(), ")");
@@ -414,6 +439,8 @@ std::string History::ExplainFile(const ObservedNode& node, NodeId file, size_t n
               std::all_of(node.content.begin() + static_cast<ptrdiff_t>(at + have),
                           node.content.begin() + static_cast<ptrdiff_t>(at + length), [](uint8_t b) { return b == 0; });
     }
+    // A write that the device refused leaves a hole, which later writes to the same sector fill around.
+    if (!known && writes_may_fail_) known = EveryByteKnown(node, at, length, first, end, versions);
     if (!known) {
       return absl::StrCat("the sector at byte ", at, " of ", node.content.size(), " holds (first bytes ",
                           node.content[at], " ", node.content[std::min(at + 1, node.content.size() - 1)],

@@ -4,8 +4,9 @@
 // leave is known. What is allowed after a cut (docs/flush_elision.md, "What each call promises"):
 //   names    one journal orders all namespace changes, so the surviving names are the state after some number of calls,
 //            at least as many as an acknowledged sync guarantees and at most as many as had begun.
-//   sizes    those of the file after any data call from the last one that a sync of the file covers; a truncate is a
-//            change of the journal too, so it is there whenever a later surviving namespace change is.
+//   sizes    those of the file after any data call from the last one that a sync of the file covers, and the end of any
+//            write since (unsynced writes may overtake each other); a truncate is a change of the journal too, so it is
+//            there whenever a later surviving namespace change is.
 //   content  per 512-byte sector: what it held after any data call from the last covered one on. Older content, bytes
 //   of
 //            other files and of the unused disk are violations. Sectors are independent: unsynced writes may be torn.
@@ -115,13 +116,17 @@ class History {
   const std::vector<Operation>& operations() const { return operations_; }
   // Empty if `tree` is allowed, otherwise what is wrong.
   std::string Explain(const ObservedTree& tree, const Progress& progress) const;
+  // The device may refuse writes of this history.
+  void AllowFailedWrites() { writes_may_fail_ = true; }
   // What a run without any cut must leave.
   std::string ExplainFinal(const ObservedTree& tree) const;
 
  private:
+  bool writes_may_fail_ = false;
   struct Version {
     size_t calls = 0;  // the first so many calls lead to this content
     bool truncate = false;
+    uint64_t write_end_bytes = 0;  // of a write: the byte behind it
     std::shared_ptr<const std::vector<uint8_t>> content;
   };
   struct State {
@@ -137,6 +142,11 @@ class History {
 
   std::string ExplainContents(const ObservedTree& tree, const State& state, size_t names,
                               const Progress& progress) const;
+  // Whether the file may have this size when all versions below `first` are covered by syncs and those from `end` on
+  // have not begun.
+  static bool EveryByteKnown(const ObservedNode& node, uint64_t at, uint64_t length, size_t first, size_t end,
+                             const std::vector<Version>& versions);
+  static bool IsSizeAllowed(const std::vector<Version>& versions, size_t first, size_t end, uint64_t size_bytes);
   std::string ExplainFile(const ObservedNode& node, NodeId file, size_t names, const Progress& progress) const;
   const Bounds& BoundsAfter(size_t ended) const { return bounds_[ended]; }
 

@@ -73,6 +73,19 @@ TEST(Model, UnsyncedAppendIsNeverStale) {
   EXPECT_FALSE(Allowed(history, {{"a", FileOf(std::vector<uint8_t>(1000, 0))}}, 2)) << "no call made this size";
 }
 
+TEST(Model, UnsyncedWritesMayOvertakeEachOther) {
+  const History history(
+      {Create(1, "a"), Write(0, 512, 1), DataSync(), Write(2048, 512, 2), Write(1024, 512, 3), Write(0, 256, 4)});
+  std::vector<uint8_t> content = PatternBytes(1, 0, 512);
+  content.resize(1536);
+  const std::vector<uint8_t> later = PatternBytes(3, 1024, 512);
+  std::copy(later.begin(), later.end(), content.begin() + 1024);
+  EXPECT_TRUE(Allowed(history, {{"a", FileOf(content)}}, 6)) << "the second write without the first";
+  EXPECT_FALSE(Allowed(history, {{"a", FileOf(content)}}, 4)) << "before it had begun";
+  content.resize(256);
+  EXPECT_FALSE(Allowed(history, {{"a", FileOf(content)}}, 6)) << "a write never makes a file shorter";
+}
+
 TEST(Model, TruncateIsOrderedWithNames) {
   const History history({Create(1, "a"),
                          Write(0, 1024, 1),

@@ -151,7 +151,10 @@ absl::Status Recording::RunAll(std::vector<std::vector<Operation>> histories) {
 }
 
 void Recording::SetHistories(std::vector<std::vector<Operation>> histories) {
-  for (std::vector<Operation>& operations : histories) histories_.emplace_back(std::move(operations));
+  for (std::vector<Operation>& operations : histories) {
+    histories_.emplace_back(std::move(operations));
+    if (options_.faults) histories_.back().AllowFailedWrites();
+  }
 }
 
 absl::Status Recording::Finish() {
