@@ -18,7 +18,7 @@ namespace {
 // A file of 400 separate extents: a tree of depth 2.
 std::vector<uint8_t> DeepFileImage(const std::string& options, std::vector<BlockNumber>* nodes) {
   const std::vector<uint8_t> image =
-      MakeMappingImage(8, absl::StrCat("-b 1024 -J size=1 -N 64 ", options), "write /dev/null file\n");
+      MakeMappingImage(4, absl::StrCat("-b 1024 -J size=1 -N 64 ", options), "write /dev/null file\n");
   MappingRig rig(image);
   const InodeRef inode = rig.Load(InodeOfPath(image, "/file"));
   {
@@ -90,7 +90,7 @@ TEST(HostileExtents, FlippedBitsInNodesWithChecksumsAreAlwaysReported) {
   const std::vector<uint8_t> image = DeepFileImage("", &nodes);
   const InodeNumber number = InodeOfPath(image, "/file");
   std::mt19937 random(21);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < kHostileRounds; ++round) {
     SCOPED_TRACE(absl::StrCat("seed 21, round ", round));
     std::vector<uint8_t> damaged = image;
     damaged[nodes[random() % nodes.size()] * 1024 + random() % 1024] ^= static_cast<uint8_t>(1U << random() % 8);
@@ -105,7 +105,7 @@ TEST(HostileExtents, FlippedBitsWithoutChecksumsNeverCrash) {
   const InodeNumber number = InodeOfPath(image, "/file");
   std::mt19937 random(22);
   uint32_t reported = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < kHostileRounds; ++round) {
     SCOPED_TRACE(absl::StrCat("seed 22, round ", round));
     std::vector<uint8_t> damaged = image;
     for (int flips = 0; flips <= round % 10; ++flips) {
@@ -116,7 +116,7 @@ TEST(HostileExtents, FlippedBitsWithoutChecksumsNeverCrash) {
     MappingRig rig(damaged);
     reported += UseDamaged(rig, rig.Load(number), random) ? 1 : 0;
   }
-  EXPECT_GT(reported, 100U);
+  EXPECT_GT(reported, kHostileRounds / 4U);
 }
 
 TEST(HostileExtents, DamagedRootsNeverCrash) {
@@ -125,7 +125,7 @@ TEST(HostileExtents, DamagedRootsNeverCrash) {
   const InodeNumber number = InodeOfPath(image, "/file");
   std::mt19937 random(23);
   uint32_t reported = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < kHostileRounds; ++round) {
     SCOPED_TRACE(absl::StrCat("seed 23, round ", round));
     MappingRig rig(image);
     const InodeRef inode = rig.Load(number);
@@ -137,7 +137,7 @@ TEST(HostileExtents, DamagedRootsNeverCrash) {
     }
     reported += UseDamaged(rig, inode, random) ? 1 : 0;
   }
-  EXPECT_GT(reported, 100U);
+  EXPECT_GT(reported, kHostileRounds / 4U);
 }
 
 TEST(HostileExtents, ANodeThatIsAnotherFilesOrItsOwnParentIsRefused) {

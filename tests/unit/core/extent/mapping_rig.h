@@ -18,6 +18,13 @@
 
 namespace elidefs::core::mapping_test {
 
+// How often a test with random damage tries; each round copies a volume, which sanitizers make slow.
+#ifdef ELIDEFS_SANITIZED
+inline constexpr int kHostileRounds = 40;
+#else
+inline constexpr int kHostileRounds = 200;
+#endif
+
 class MappingRig {
  public:
   // Failures are GoogleTest failures and leave `usable()` false. `read_write`: as what the superblock is checked;
