@@ -117,8 +117,7 @@ struct RecoveryResult {
 
 class Journal {
  public:
-  // Reads and checks the journal superblock; EUCLEAN, or EOPNOTSUPP naming the feature and e2fsck (FAST_COMMIT blocks,
-  // unknown features).
+  // Reads and checks the journal superblock; EUCLEAN, or EOPNOTSUPP naming the feature and e2fsck (unknown features).
   static absl::StatusOr<std::unique_ptr<Journal>> Open(blockio::RequestQueue* queue, BlockCache* cache,
                                                        const Geometry& geometry, JournalOptions options);
   ~Journal();
@@ -126,6 +125,8 @@ class Journal {
   // Step 1 of a mount: replays committed transactions to their home blocks (v1/v2/v3 checksums, revokes, escapes) and
   // flushes. The log is not yet marked empty. The caller then drops its caches. `dry_run` replays into memory only:
   // `overlay` receives the newest content per block (for read-only mounts of a device that must not be written).
+  // EUCLEAN when the log names blocks it must not touch, EOPNOTSUPP for FAST_COMMIT blocks that continue this log;
+  // nothing is written then.
   absl::StatusOr<RecoveryResult> Recover(absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>* overlay);
   // Step 2, read-write: writes the journal superblock for an empty log that starts at s_first (features CSUM_V3, 64BIT
   // iff the volume has it; sequence continued, never reset) and starts the commit thread. The caller has made
@@ -140,6 +141,7 @@ class Journal {
 
   // fsync's step 1: the transaction (or an earlier running one) durable. Never blocks.
   CommitOutcome Commit(CommitWaiter* waiter);
+  // Returns after `on_durable` ran for it, so that a caller that commits to get freed blocks back finds them. 0 or EIO.
   [[nodiscard]] int CommitBlocking(TransactionId transaction, CommitOutcome* outcome);
   bool IsDurable(TransactionId transaction) const;
   // The running transaction, or the newest one if none runs: waiting for it covers every closed handle.
