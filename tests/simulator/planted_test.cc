@@ -178,7 +178,8 @@ TEST(planted, forget_evicted_need) {
     operations.push_back(Close(file));
   }
   operations.push_back(Write(1, 0, 4096, 100));
-  // A change that puts the inode's times into a transaction: only then may it leave memory.
+  const size_t settle_after = operations.size();
+  // A change that puts the inode's times into a transaction, once the write has ended: only then may it leave memory.
   operations.push_back({.kind = OperationKind::kLink, .node = 1, .name = "again"});
   operations.push_back(Close(1));
   for (NodeId file = 2; file <= kFiles; ++file) {
@@ -188,9 +189,19 @@ TEST(planted, forget_evicted_need) {
   operations.push_back(DataSync(1));
   RigOptions options = SmallRig();
   options.internals.inode_cache_limit = 2;
+  const Load load = [operations, settle_after](Recording* recording) {
+    absl::Status status;
+    for (size_t call = 0; call < operations.size() && status.ok(); ++call) {
+      if (call == settle_after) std::this_thread::sleep_for(kSettle);
+      status = recording->runner(0).RunOne(call, operations[call]);
+    }
+    recording->SetHistories({operations, {}});
+    status.Update(recording->Finish());
+    return status;
+  };
   ExpectCaught(
-      options, [](core::VolumeInternals* internals) { internals->planted.forget_evicted_need = true; },
-      Calls(std::move(operations)), ModelOnly());
+      options, [](core::VolumeInternals* internals) { internals->planted.forget_evicted_need = true; }, load,
+      ModelOnly());
 }
 
 // Blocks of directories are logged, freed, and come back as data of a file: replay of the old copies destroys the data.
@@ -232,7 +243,7 @@ TEST(planted, skip_revoke) {
   };
   JudgeOptions judge = ModelOnly();
   judge.keep_all = true;
-  judge.event_step = 7;
+  judge.event_step = 61;
   RigOptions options;
   options.image = MakeDirtyImage(8U << 20U, "-b 1024 -N 256 -m 0 -J size=1");  // without blocks reserved for root
   ExpectCaught(
