@@ -43,7 +43,6 @@ class HardwareQueue {
   void Submit(Bio* bio) ABSL_LOCKS_EXCLUDED(mutex_);
   // A flush for the ledger; the caller took a reference, which is given back when that flush has completed.
   void RequestFlush() ABSL_LOCKS_EXCLUDED(mutex_);
-  uint32_t Poll() { return device_queue_->Poll(); }
 
   // Nests. Returns when no thread is inside DeviceQueue::Submit; so not to be called from end_io.
   void Quiesce() ABSL_LOCKS_EXCLUDED(mutex_);

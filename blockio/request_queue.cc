@@ -25,7 +25,6 @@ constexpr uint32_t kMaxDefaultQueues = 4;
 
 // Ends when the bio of SubmitAndWait has; `end_io` notifies under the lock, so the waiter may go once it holds it.
 struct SyncWaiter {
-  std::atomic<bool> seen{false};  // the poller's look without the lock
   Mutex mutex;
   CondVar ended_cond;
   bool ended ABSL_GUARDED_BY(mutex) = false;
@@ -35,7 +34,6 @@ void EndSync(Bio* bio) {
   auto* waiter = static_cast<SyncWaiter*>(bio->context);
   MutexLock lock(waiter->mutex);
   waiter->ended = true;
-  waiter->seen.store(true, std::memory_order_release);
   waiter->ended_cond.NotifyOne();
 }
 

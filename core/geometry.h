@@ -48,6 +48,10 @@ struct Geometry {
   bool hash_unsigned = false;         // s_flags says unsigned chars in htree hashes
 
   bool metadata_csum() const { return (feature_ro_compat & kRoCompatMetadataCsum) != 0; }
+  // Without the large_file feature a regular file's size has 31 bits. The mapping may set a lower limit.
+  uint64_t MaxFileSizeByFeatures() const {
+    return (feature_ro_compat & kRoCompatLargeFile) != 0 ? UINT64_MAX : 0x7FFFFFFFU;
+  }
   bool has_64bit() const { return (feature_incompat & kIncompat64Bit) != 0; }
   bool has_filetype() const { return (feature_incompat & kIncompatFiletype) != 0; }
   GroupNumber GroupOfBlock(BlockNumber block) const {

@@ -42,7 +42,6 @@ class DataPath {
 
   struct Options {
     uint64_t write_behind_bytes = 32U << 20U;
-    bool update_atime = true;
   };
   DataPath(VolumeContext* context, DirtyTimes* dirty_times, Options options);
   ~DataPath();
@@ -74,9 +73,9 @@ class DataPath {
   };
 
   // Zeroes the block bytes behind `size_bytes` on the device if the block is mapped, written and not zero there.
-  // Blocking; the gate is closed. The need is recorded on the inode and in the handle-less caller's next handle via
-  // Inode::need.
-  absl::Status ZeroTail(const InodeRef& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
+  // Blocking; no write to that block is in flight. The need is recorded on the inode: a handle that depends on the
+  // zeroes is ordered after it.
+  absl::Status ZeroTail(Inode& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 
   // Freed blocks became usable, or never will (abort): writes that wait for space try again.
   void SpaceFreed();
@@ -108,7 +107,6 @@ class DataPath {
   void UndoMapping(WriteOperation& operation);
   void RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& operation);
   absl::Status CleanTail(Inode& inode, LogicalBlock first_block_written) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
-  absl::Status ZeroTailOf(Inode& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void BuildImage(WriteOperation& operation, absl::Span<const uint8_t> data);
   void StartDevice(const std::shared_ptr<WriteOperation>& operation);

@@ -7,6 +7,29 @@
 #include "core/inode/inode_store.h"
 
 namespace elidefs::core {
+namespace {
+
+bool IsBefore(const Timestamp& left, const Timestamp& right) {
+  return left.seconds != right.seconds ? left.seconds < right.seconds : left.nanoseconds < right.nanoseconds;
+}
+
+// The relatime rule: the access time moves when it is not newer than the last change, or a day old.
+bool AccessTimeIsDue(const Inode& inode, const Timestamp& now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex) {
+  constexpr int64_t kDaySeconds = 24 * 60 * 60;
+  return !IsBefore(inode.mtime, inode.atime) || !IsBefore(inode.ctime, inode.atime) ||
+         now.seconds - inode.atime.seconds >= kDaySeconds;
+}
+
+}  // namespace
+
+void DirtyTimes::TouchAccessTime(const InodeRef& inode, const Timestamp& now) {
+  const Inode& locked = *inode;
+  locked.mutex.AssertHeld();
+  if (!update_access_times_ || !context_->writable() || (locked.flags & kInodeNoAtime) != 0) return;
+  if (!AccessTimeIsDue(locked, now)) return;
+  inode->atime = now;
+  Add(inode);
+}
 
 void DirtyTimes::Add(const InodeRef& inode) {
   inode->times_dirty = true;

@@ -12,7 +12,12 @@ namespace elidefs::core {
 
 class DirtyTimes {
  public:
-  explicit DirtyTimes(VolumeContext* context) : context_(context) {}
+  // `update_access_times` false: noatime.
+  DirtyTimes(VolumeContext* context, bool update_access_times)
+      : context_(context), update_access_times_(update_access_times) {}
+
+  // The inode was read: moves its access time to `now` if the mount, the inode and the relatime rule ask for it.
+  void TouchAccessTime(const InodeRef& inode, const Timestamp& now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
 
   void Add(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   // The inode's times went into a transaction with some other change.
@@ -31,6 +36,7 @@ class DirtyTimes {
 
  private:
   VolumeContext* const context_;
+  const bool update_access_times_;
   Mutex mutex_;  // leaf
   bool write_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<InodeNumber, InodeRef> inodes_ ABSL_GUARDED_BY(mutex_);

@@ -15,25 +15,6 @@ namespace {
 
 constexpr size_t kMaxReadBytes = 64U << 20U;
 
-absl::StatusOr<Mapping> LookupMapping(VolumeContext* context, Inode& inode, LogicalBlock logical)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex) {
-  if (inode.HasExtents()) {
-    ExtentTree tree(context, &inode);
-    return tree.Lookup(logical);
-  }
-  return LookupBlockMap(context, inode, logical);
-}
-
-// The relatime rule: the access time moves when it is not newer than the last change, or a day old.
-bool NeedsAtime(const Inode& inode, int64_t now_seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex) {
-  const auto not_after = [](const Timestamp& a, const Timestamp& b) {
-    return a.seconds < b.seconds || (a.seconds == b.seconds && a.nanoseconds <= b.nanoseconds);
-  };
-  constexpr int64_t kDaySeconds = 86400;
-  return not_after(inode.atime, inode.mtime) || not_after(inode.atime, inode.ctime) ||
-         inode.atime.seconds + kDaySeconds <= now_seconds;
-}
-
 }  // namespace
 
 struct DataPath::ReadOperation {
@@ -88,10 +69,7 @@ bool DataPath::StartRead(const std::shared_ptr<ReadOperation>& operation, bool q
       if (status.ok()) {
         timespec now = {};
         clock_gettime(CLOCK_REALTIME_COARSE, &now);
-        if (options_.update_atime && context_->writable() && NeedsAtime(*inode, now.tv_sec)) {
-          inode->atime = {now.tv_sec, static_cast<uint32_t>(now.tv_nsec)};
-          dirty_times_->Add(inode);
-        }
+        dirty_times_->TouchAccessTime(inode, {now.tv_sec, static_cast<uint32_t>(now.tv_nsec)});
         MutexLock io_lock(inode->io.mutex);
         ++inode->io.reads_in_flight;
       }
@@ -160,11 +138,7 @@ void DataPath::ReadDone(const std::shared_ptr<ReadOperation>& operation) {
   }
 }
 
-absl::Status DataPath::ZeroTail(const InodeRef& inode, uint64_t size_bytes) {
-  return ZeroTailOf(*inode, size_bytes);
-}
-
-absl::Status DataPath::ZeroTailOf(Inode& inode, uint64_t size_bytes) {
+absl::Status DataPath::ZeroTail(Inode& inode, uint64_t size_bytes) {
   const Geometry& geometry = context_->geometry;
   const size_t keep = size_bytes & (geometry.block_bytes - 1);
   if (keep == 0) return absl::OkStatus();
@@ -188,9 +162,7 @@ absl::Status DataPath::ZeroTailOf(Inode& inode, uint64_t size_bytes) {
     return ErrnoError(error, "zeroing the last block of a file failed");
   }
   inode.RecordNeed(need);
-  blockio::Ticket seen = newest_need_.load(std::memory_order_relaxed);
-  while (seen < need && !newest_need_.compare_exchange_weak(seen, need, std::memory_order_acq_rel)) {
-  }
+  blockio::RaiseTo(newest_need_, need);
   return absl::OkStatus();
 }
 

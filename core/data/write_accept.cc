@@ -17,8 +17,6 @@ namespace {
 constexpr uint32_t kMaxWriteBytes = 64U << 20U;
 // How often a write that found no space waits for freed blocks to become durable.
 constexpr uint32_t kMaxSpaceRetries = 3;
-// Without the large_file feature a size needs 31 bits.
-constexpr uint64_t kSmallFileLimitBytes = (uint64_t{1} << 31U) - 1;
 
 }  // namespace
 
@@ -124,7 +122,7 @@ absl::Status DataPath::MapWrite(Inode& inode, WriteOperation& operation) {
   if (((operation.end_bytes() - 1) >> geometry.block_shift) >= UINT32_MAX) {
     return ErrnoError(EFBIG, "beyond the largest file size of the format");
   }
-  if ((geometry.feature_ro_compat & kRoCompatLargeFile) == 0 && operation.end_bytes() > kSmallFileLimitBytes) {
+  if (operation.end_bytes() > geometry.MaxFileSizeByFeatures()) {
     return ErrnoError(EFBIG, "the volume lacks the large_file feature; add it with tune2fs");
   }
   if (operation.offset_bytes > inode.size_bytes) ELIDEFS_RETURN_IF_ERROR(CleanTail(inode, operation.first_block));
@@ -272,7 +270,7 @@ absl::Status DataPath::CleanTail(Inode& inode, LogicalBlock first_block_written)
     MutexLock lock(inode.io.mutex);
     if (!inode.io.writes.empty()) return absl::OkStatus();
   }
-  ELIDEFS_RETURN_IF_ERROR(ZeroTailOf(inode, size_bytes));
+  ELIDEFS_RETURN_IF_ERROR(ZeroTail(inode, size_bytes));
   inode.tail_is_zero = true;
   return absl::OkStatus();
 }

@@ -109,8 +109,7 @@ void DataPath::ReadAround(const std::shared_ptr<WriteOperation>& operation) {
 
 void DataPath::SubmitWrites(const std::shared_ptr<WriteOperation>& operation) {
   const uint32_t block_shift = context_->geometry.block_shift;
-  std::vector<DataBio> bios(operation->segments.size());
-  operation->bios = std::move(bios);
+  operation->bios = std::vector<DataBio>(operation->segments.size());
   operation->bios_left.store(static_cast<uint32_t>(operation->bios.size()), std::memory_order_relaxed);
   for (size_t i = 0; i < operation->segments.size(); ++i) {
     const WriteSegment& segment = operation->segments[i];
@@ -124,7 +123,7 @@ void DataPath::SubmitWrites(const std::shared_ptr<WriteOperation>& operation) {
                  } else {
                    // E2: recorded on the inode before anybody can be told that the write is complete.
                    self->inode->RecordNeed(bio->need);
-                   self->RecordNeed(bio->need);
+                   blockio::RaiseTo(self->need, bio->need);
                  }
                  if (self->bios_left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
                  self->path->DeviceDone(std::shared_ptr<WriteOperation>(self->self));
@@ -135,10 +134,7 @@ void DataPath::SubmitWrites(const std::shared_ptr<WriteOperation>& operation) {
 }
 
 void DataPath::DeviceDone(const std::shared_ptr<WriteOperation>& operation) {
-  const blockio::Ticket need = operation->need.load(std::memory_order_acquire);
-  blockio::Ticket seen = newest_need_.load(std::memory_order_relaxed);
-  while (seen < need && !newest_need_.compare_exchange_weak(seen, need, std::memory_order_acq_rel)) {
-  }
+  blockio::RaiseTo(newest_need_, operation->need.load(std::memory_order_acquire));
   operation->self.reset();
   if (operation->needs_finish) {
     ScheduleFinish(operation);

@@ -61,10 +61,6 @@ void DataPath::FinishReady(const InodeRef& inode) {
     std::vector<std::shared_ptr<WriteOperation>> operations;
     {
       MutexLock lock(inode->io.mutex);
-      if (inode->io.ready.empty()) {
-        inode->io.finish_scheduled = false;
-        return;
-      }
       operations = TakeFinishable(inode->io);
       if (operations.empty()) {
         inode->io.finish_scheduled = false;

@@ -68,11 +68,6 @@ struct WriteOperation {
 
   uint64_t end_bytes() const { return offset_bytes + length_bytes; }
   LogicalBlock last_block() const { return first_block + block_count - 1; }
-  void RecordNeed(blockio::Ticket ticket) {
-    blockio::Ticket seen = need.load(std::memory_order_relaxed);
-    while (seen < ticket && !need.compare_exchange_weak(seen, ticket, std::memory_order_acq_rel)) {
-    }
-  }
 };
 
 }  // namespace elidefs::core

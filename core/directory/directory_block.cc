@@ -94,19 +94,12 @@ absl::StatusOr<DirectoryReader> DirectoryReader::Open(VolumeContext* context, In
   reader.inode_number_ = inode.number;
   reader.checksum_seed_ = InodeChecksumSeed(context->geometry, inode.number, inode.generation);
   reader.indexed_ = (inode.flags & kInodeIndex) != 0;
-  reader.has_extents_ = inode.HasExtents();
   reader.block_count_ = static_cast<LogicalBlock>(inode.size_bytes / block_bytes);
   return reader;
 }
 
 absl::StatusOr<BlockNumber> DirectoryReader::MapBlock(Inode& inode, LogicalBlock logical) const {
-  Mapping mapping;
-  if (has_extents_) {
-    ExtentTree tree(context_, &inode);
-    ELIDEFS_ASSIGN_OR_RETURN(mapping, tree.Lookup(logical));
-  } else {
-    ELIDEFS_ASSIGN_OR_RETURN(mapping, LookupBlockMap(context_, inode, logical));
-  }
+  ELIDEFS_ASSIGN_OR_RETURN(const Mapping mapping, LookupMapping(context_, inode, logical));
   if (mapping.is_hole()) return DirectoryCorruption(inode_number_, logical, 0, "hole in a directory");
   if (mapping.unwritten) {
     return DirectoryCorruption(inode_number_, logical, mapping.physical, "unwritten extent in a directory");

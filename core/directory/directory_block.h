@@ -119,7 +119,6 @@ class DirectoryReader {
   InodeNumber inode_number_ = 0;
   uint32_t checksum_seed_ = 0;
   bool indexed_ = false;
-  bool has_extents_ = false;
   LogicalBlock block_count_ = 0;
 };
 

@@ -86,4 +86,10 @@ absl::StatusOr<Mapping> LookupBlockMap(VolumeContext* context, Inode& inode, Log
   }
 }
 
+absl::StatusOr<Mapping> LookupMapping(VolumeContext* context, Inode& inode, LogicalBlock logical) {
+  if (!inode.HasExtents()) return LookupBlockMap(context, inode, logical);
+  ExtentTree tree(context, &inode);
+  return tree.Lookup(logical);
+}
+
 }  // namespace elidefs::core

@@ -73,4 +73,8 @@ class ExtentTree {
 absl::StatusOr<Mapping> LookupBlockMap(VolumeContext* context, Inode& inode, LogicalBlock logical)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 
+// The mapping of an inode of either kind.
+absl::StatusOr<Mapping> LookupMapping(VolumeContext* context, Inode& inode, LogicalBlock logical)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
+
 }  // namespace elidefs::core

@@ -80,12 +80,7 @@ class Inode : public std::enable_shared_from_this<Inode> {
   // References beyond InodeRef that keep the inode alive: the user's lookups (FUSE nlookup).
   std::atomic<uint64_t> lookups{0};
 
-  // E2's fetch-max.
-  void RecordNeed(blockio::Ticket ticket) {
-    blockio::Ticket seen = need.load(std::memory_order_relaxed);
-    while (seen < ticket && !need.compare_exchange_weak(seen, ticket, std::memory_order_acq_rel)) {
-    }
-  }
+  void RecordNeed(blockio::Ticket ticket) { blockio::RaiseTo(need, ticket); }
   // `datasync`: the change is one of those an fdatasync waits for.
   void JoinTransaction(TransactionId transaction, bool datasync) {
     sync_tid.store(transaction, std::memory_order_release);

@@ -22,7 +22,6 @@ namespace {
 
 constexpr uint64_t kMaxLogicalBlocks =
     0xFFFFFFFFULL;  // an extent's block number has 32 bits, the last one is not usable
-constexpr uint64_t kMaxSizeWithoutLargeFile = 0x7FFFFFFFULL;
 constexpr uint64_t kMaxBlocks32 = 0xFFFFFFFFULL;
 constexpr uint64_t kMaxBlocks48 = 0xFFFFFFFFFFFFULL;
 
@@ -280,8 +279,7 @@ absl::StatusOr<InodeRef> InodeStore::Create(InodeNumber inode, bool slot_uniniti
 absl::Status InodeStore::Write(Handle& handle, Inode& inode) {
   const Geometry& geometry = context_->geometry;
   ELIDEFS_ASSIGN_OR_RETURN(const EncodedBlocks blocks, EncodeBlocks(geometry, inode.number, inode.blocks_512));
-  if (S_ISREG(inode.mode) && inode.disk_size_bytes > kMaxSizeWithoutLargeFile &&
-      (geometry.feature_ro_compat & kRoCompatLargeFile) == 0) {
+  if (S_ISREG(inode.mode) && inode.disk_size_bytes > geometry.MaxFileSizeByFeatures()) {
     return ErrnoError(EFBIG, "files above 2 GiB need the large_file feature; tune2fs -O large_file");
   }
   if (inode.links > std::numeric_limits<uint16_t>::max()) {

@@ -55,6 +55,7 @@ enum InodeFlag : uint32_t {
   kInodeSync = 0x8,
   kInodeImmutable = 0x10,
   kInodeAppend = 0x20,
+  kInodeNoAtime = 0x80,
   kInodeIndex = 0x1000,      // directory has an htree index
   kInodeHugeFile = 0x40000,  // i_blocks counts filesystem blocks
   kInodeExtents = 0x80000,

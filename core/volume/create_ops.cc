@@ -18,14 +18,7 @@
 #include "core/volume/volume_impl.h"
 
 namespace elidefs::core {
-namespace {
-
-constexpr uint32_t kPermissionBits = 07777;
-// A symlink's block: bitmap, descriptor, the block itself and what ExtentTree wants for an insertion into an empty
-// root.
-constexpr uint32_t kLinkBlockCredits = 16;
-constexpr uint64_t kMaxTargetBytes = 4095;  // PATH_MAX without its zero byte
-
+// What is to be made.
 struct NewInode {
   uint32_t mode = 0;
   uint32_t major_number = 0;
@@ -36,6 +29,14 @@ struct NewInode {
   bool IsDirectory() const { return S_ISDIR(mode); }
   bool HasLinkBlock() const { return S_ISLNK(mode) && target.size() >= kInodeBlockBytes; }
 };
+
+namespace {
+
+constexpr uint32_t kPermissionBits = 07777;
+// A symlink's block: bitmap, descriptor, the block itself and what ExtentTree wants for an insertion into an empty
+// root.
+constexpr uint32_t kLinkBlockCredits = 16;
+constexpr uint64_t kMaxTargetBytes = 4095;  // PATH_MAX without its zero byte
 
 // One creation. The directory is locked by the caller; the new inode is locked by Run while it is built.
 class Creation {
@@ -191,6 +192,19 @@ absl::Status Creation::UndoAllocation(Handle& handle, Inode& inode, absl::Status
 
 }  // namespace
 
+absl::StatusOr<Entry> VolumeImpl::Create(InodeId directory, std::string_view name, const NewInode& wanted) {
+  ELIDEFS_RETURN_IF_ERROR(CheckName(name));
+  ELIDEFS_RETURN_IF_ERROR(RequireWritable());
+  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef parent, GetInode(directory));
+  UseGuard use(inode_cache_.get());
+  Inode& locked = *parent;
+  MutexLock lock(locked.mutex);
+  Creation creation(&context_, inode_cache_.get(), dirty_times_.get(), Now());
+  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef child, creation.Run(locked, name, wanted, &use));
+  MutexLock child_lock(child->mutex);
+  return MakeEntry(child);
+}
+
 absl::StatusOr<Entry> VolumeImpl::MakeNode(InodeId directory, std::string_view name, uint32_t mode,
                                            uint64_t device_number, const Credentials& owner) {
   NewInode wanted;
@@ -217,16 +231,7 @@ absl::StatusOr<Entry> VolumeImpl::MakeNode(InodeId directory, std::string_view n
     default:
       return ErrnoError(EINVAL, "not a type that MakeNode makes");
   }
-  ELIDEFS_RETURN_IF_ERROR(CheckName(name));
-  ELIDEFS_RETURN_IF_ERROR(RequireWritable());
-  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef parent, GetInode(directory));
-  UseGuard use(inode_cache_.get());
-  Inode& locked = *parent;
-  MutexLock lock(locked.mutex);
-  Creation creation(&context_, inode_cache_.get(), dirty_times_.get(), Now());
-  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef child, creation.Run(locked, name, wanted, &use));
-  MutexLock child_lock(child->mutex);
-  return MakeEntry(child);
+  return Create(directory, name, wanted);
 }
 
 absl::StatusOr<Entry> VolumeImpl::MakeDirectory(InodeId directory, std::string_view name, uint32_t mode,
@@ -234,16 +239,7 @@ absl::StatusOr<Entry> VolumeImpl::MakeDirectory(InodeId directory, std::string_v
   NewInode wanted;
   wanted.mode = S_IFDIR | (mode & kPermissionBits);
   wanted.owner = owner;
-  ELIDEFS_RETURN_IF_ERROR(CheckName(name));
-  ELIDEFS_RETURN_IF_ERROR(RequireWritable());
-  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef parent, GetInode(directory));
-  UseGuard use(inode_cache_.get());
-  Inode& locked = *parent;
-  MutexLock lock(locked.mutex);
-  Creation creation(&context_, inode_cache_.get(), dirty_times_.get(), Now());
-  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef child, creation.Run(locked, name, wanted, &use));
-  MutexLock child_lock(child->mutex);
-  return MakeEntry(child);
+  return Create(directory, name, wanted);
 }
 
 absl::StatusOr<Entry> VolumeImpl::MakeSymlink(InodeId directory, std::string_view name, std::string_view target,
@@ -257,16 +253,7 @@ absl::StatusOr<Entry> VolumeImpl::MakeSymlink(InodeId directory, std::string_vie
   if (target.size() > std::min<uint64_t>(context_.geometry.block_bytes - 1, kMaxTargetBytes)) {
     return ErrnoError(ENAMETOOLONG, "the target does not fit one block");
   }
-  ELIDEFS_RETURN_IF_ERROR(CheckName(name));
-  ELIDEFS_RETURN_IF_ERROR(RequireWritable());
-  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef parent, GetInode(directory));
-  UseGuard use(inode_cache_.get());
-  Inode& locked = *parent;
-  MutexLock lock(locked.mutex);
-  Creation creation(&context_, inode_cache_.get(), dirty_times_.get(), Now());
-  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef child, creation.Run(locked, name, wanted, &use));
-  MutexLock child_lock(child->mutex);
-  return MakeEntry(child);
+  return Create(directory, name, wanted);
 }
 
 absl::StatusOr<Entry> VolumeImpl::Link(InodeId inode, InodeId directory, std::string_view name) {

@@ -40,7 +40,6 @@ namespace {
 
 // One step of ReadDirectory: what is copied out under the directory's mutex, so that the visitor may call the volume.
 constexpr size_t kItemsPerStep = 128;
-constexpr uint32_t kInodeNoAtime = 0x80;
 
 struct CopiedItem {
   std::string name;
@@ -56,13 +55,7 @@ timespec ToTimespec(const Timestamp& time) {
 // The target of a symlink that does not fit the inode: one block.
 absl::StatusOr<std::string> ReadLinkBlock(VolumeContext& context, Inode& inode)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex) {
-  Mapping mapping;
-  if (inode.HasExtents()) {
-    ExtentTree tree(&context, &inode);
-    ELIDEFS_ASSIGN_OR_RETURN(mapping, tree.Lookup(0));
-  } else {
-    ELIDEFS_ASSIGN_OR_RETURN(mapping, LookupBlockMap(&context, inode, 0));
-  }
+  ELIDEFS_ASSIGN_OR_RETURN(const Mapping mapping, LookupMapping(&context, inode, 0));
   if (mapping.is_hole() || mapping.unwritten || inode.size_bytes > context.geometry.block_bytes) {
     return CorruptionError(absl::StrCat("symlink ", inode.number, " has no block for its target"));
   }
@@ -195,12 +188,7 @@ absl::StatusOr<std::string> VolumeImpl::ReadLink(InodeId inode) {
   if (!locked.IsSymlink()) return ErrnoError(EINVAL, absl::StrCat("inode ", inode, " is not a symbolic link"));
   absl::StatusOr<std::string> target = LinkTarget(context_, locked);
   if (!target.ok()) return ReportDamage(context_, target.status());
-  const Timestamp now = Now();
-  if (options_.update_atime && context_.writable() && (locked.flags & kInodeNoAtime) == 0 &&
-      AccessTimeIsDue(locked, now)) {
-    locked.atime = now;
-    dirty_times_->Add(found);
-  }
+  dirty_times_->TouchAccessTime(found, Now());
   return target;
 }
 
@@ -223,12 +211,7 @@ absl::Status VolumeImpl::ReadDirectory(InodeId directory, uint64_t cookie,
         return items.size() < kItemsPerStep;
       });
       if (!status.ok()) return ReportDamage(context_, std::move(status));
-      const Timestamp now = Now();
-      if (cookie == 0 && options_.update_atime && context_.writable() && (locked.flags & kInodeNoAtime) == 0 &&
-          AccessTimeIsDue(locked, now)) {
-        locked.atime = now;
-        dirty_times_->Add(found);
-      }
+      if (cookie == 0) dirty_times_->TouchAccessTime(found, Now());
     }
     for (const CopiedItem& item : items) {
       if (!visit(

@@ -13,14 +13,6 @@
 #include "core/inode/inode_store.h"
 
 namespace elidefs::core {
-namespace {
-
-bool IsBefore(const Timestamp& left, const Timestamp& right) {
-  return left.seconds != right.seconds ? left.seconds < right.seconds : left.nanoseconds < right.nanoseconds;
-}
-
-}  // namespace
-
 absl::Status CheckName(std::string_view name) {
   if (name.empty()) return ErrnoError(ENOENT, "an empty name");
   if (name.size() > kMaxNameBytes) return ErrnoError(ENAMETOOLONG, "a name has at most 255 bytes");
@@ -153,12 +145,6 @@ absl::Status AbandonChange(const VolumeContext& context, absl::Status status) {
   status = ReportDamage(context, std::move(status));
   context.journal->Abort(status);  // errors=continue does not cover half a change
   return status;
-}
-
-bool AccessTimeIsDue(const Inode& inode, const Timestamp& now) {
-  constexpr int64_t kDaySeconds = 24 * 60 * 60;
-  return !IsBefore(inode.mtime, inode.atime) || !IsBefore(inode.ctime, inode.atime) ||
-         now.seconds - inode.atime.seconds >= kDaySeconds;
 }
 
 void EncodeDevice(Inode& inode, uint32_t major_number, uint32_t minor_number) {

@@ -83,9 +83,6 @@ absl::Status ReportDamage(const VolumeContext& context, absl::Status status);
 // A change failed half way: the journal aborts, so that the transaction is never committed.
 absl::Status AbandonChange(const VolumeContext& context, absl::Status status);
 
-// The relatime rule: true when the access time has to move to `now`.
-bool AccessTimeIsDue(const Inode& inode, const Timestamp& now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
-
 // Device numbers in block_area: the old 16-bit form in the first word if it fits, else the new form in the second.
 void EncodeDevice(Inode& inode, uint32_t major_number, uint32_t minor_number)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);

@@ -134,18 +134,15 @@ absl::StatusOr<std::vector<BlockRange>> VolumeImpl::JournalMap() {
     return CorruptionError(absl::StrCat("journal inode ", number, " is not a regular file; run e2fsck"));
   const uint64_t blocks = inode->size_bytes >> context_.geometry.block_shift;
   std::vector<BlockRange> map;
-  ExtentTree tree(&context_, inode.get());
   for (uint64_t logical = 0; logical < blocks;) {
-    absl::StatusOr<Mapping> mapping = inode->HasExtents()
-                                          ? tree.Lookup(static_cast<LogicalBlock>(logical))
-                                          : LookupBlockMap(&context_, *inode, static_cast<LogicalBlock>(logical));
-    if (!mapping.ok()) return mapping.status();
-    if (mapping->is_hole() || mapping->unwritten) {
+    ELIDEFS_ASSIGN_OR_RETURN(const Mapping mapping,
+                             LookupMapping(&context_, *inode, static_cast<LogicalBlock>(logical)));
+    if (mapping.is_hole() || mapping.unwritten) {
       return CorruptionError(
           absl::StrCat("the journal (inode ", number, ") has a hole at block ", logical, "; run e2fsck"));
     }
-    const auto count = static_cast<uint32_t>(std::min<uint64_t>(mapping->length, blocks - logical));
-    map.push_back({mapping->physical, count});
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(mapping.length, blocks - logical));
+    map.push_back({mapping.physical, count});
     logical += count;
   }
   return map;
@@ -219,10 +216,9 @@ void VolumeImpl::CreateParts(const VolumeInternals& internals) {
   context_.inodes = std::make_unique<InodeAllocator>(&context_.geometry, context_.groups.get());
   inode_cache_ = std::make_unique<InodeCache>(&context_, internals.inode_cache_limit);
   orphans_ = std::make_unique<OrphanList>(&context_);
-  dirty_times_ = std::make_unique<DirtyTimes>(&context_);
+  dirty_times_ = std::make_unique<DirtyTimes>(&context_, options_.update_atime);
   DataPath::Options data_options;
   data_options.write_behind_bytes = options_.write_behind_bytes;
-  data_options.update_atime = options_.update_atime;
   data_path_ = std::make_unique<DataPath>(&context_, dirty_times_.get(), data_options);
   syncer_ = std::make_unique<Syncer>(&context_, data_path_.get(), dirty_times_.get(), options_.group_wait_ms);
   inode_cache_->set_on_unused([this](InodeRef inode) {

@@ -56,9 +56,7 @@ absl::Status VolumeImpl::FinishTruncate(const InodeRef& inode) {
 
 absl::Status VolumeImpl::SetSize(const InodeRef& inode, uint64_t size_bytes) {
   ELIDEFS_RETURN_IF_ERROR(RequireWritable());
-  constexpr uint64_t kSmallFileLimitBytes = (uint64_t{1} << 31U) - 1;
-  const bool large_files = (context_.geometry.feature_ro_compat & kRoCompatLargeFile) != 0;
-  if (!large_files && size_bytes > kSmallFileLimitBytes) {
+  if (size_bytes > context_.geometry.MaxFileSizeByFeatures()) {
     return ErrnoError(EFBIG, "the volume lacks the large_file feature; add it with tune2fs");
   }
   if (size_bytes >> context_.geometry.block_shift >= UINT32_MAX) {
@@ -79,7 +77,7 @@ absl::Status VolumeImpl::SetSize(const InodeRef& inode, uint64_t size_bytes) {
   const bool shrinks = size_bytes < inode->size_bytes;
   // Nothing behind the end of a file may show again when it grows.
   if (size_bytes != inode->size_bytes) {
-    ELIDEFS_RETURN_IF_ERROR(data_path_->ZeroTail(inode, shrinks ? size_bytes : inode->size_bytes));
+    ELIDEFS_RETURN_IF_ERROR(data_path_->ZeroTail(*inode, shrinks ? size_bytes : inode->size_bytes));
   }
   inode->mtime = inode->ctime = Now();
   inode->size_bytes = inode->disk_size_bytes = size_bytes;

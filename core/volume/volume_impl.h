@@ -23,6 +23,8 @@
 
 namespace elidefs::core {
 
+struct NewInode;  // create_ops.cc
+
 class VolumeImpl final : public Volume {
  public:
   static absl::StatusOr<std::unique_ptr<Volume>> Open(std::unique_ptr<BlockDevice> device, const VolumeOptions& options,
@@ -97,6 +99,9 @@ class VolumeImpl final : public Volume {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   Entry MakeEntry(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   static Timestamp Now();
+
+  // create_ops.cc
+  absl::StatusOr<Entry> Create(InodeId directory, std::string_view name, const NewInode& wanted);
 
   // truncate.cc
   absl::Status SetSize(const InodeRef& inode, uint64_t size_bytes) ABSL_LOCKS_EXCLUDED(inode->mutex);
