@@ -44,7 +44,13 @@ if(ELIDEFS_SANITIZE)
   add_link_options(-fsanitize=${ELIDEFS_SANITIZE})
   add_compile_definitions(ELIDEFS_SANITIZED=1)
   find_program(ELIDEFS_SETARCH setarch REQUIRED)
-  set(ELIDEFS_LAUNCHER ${ELIDEFS_SETARCH} -R)
+  # halt_on_error: a report ends the process, so a daemon under test cannot go on after one. The options are set here and
+  # not as a test property: a list of variables does not survive gtest_discover_tests.
+  set(ELIDEFS_LAUNCHER ${CMAKE_COMMAND} -E env
+    ASAN_OPTIONS=detect_stack_use_after_return=1
+    UBSAN_OPTIONS=print_stacktrace=1
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt
+    ${ELIDEFS_SETARCH} -R)
   # CMake runs both test discovery and tests through this.
   set(CMAKE_CROSSCOMPILING_EMULATOR ${ELIDEFS_LAUNCHER})
 endif()

@@ -90,7 +90,6 @@ void UringQueue::Submit(DeviceRequest* request) {
 }
 
 void UringQueue::Send(DeviceRequest* request) {
-  std::atomic_ref<uint64_t>(request->device_private[kHandOff]).store(1, std::memory_order_release);
   int error = 0;
   {
     MutexLock lock(submission_mutex_);
@@ -114,6 +113,8 @@ void UringQueue::Send(DeviceRequest* request) {
           break;
       }
       io_uring_sqe_set_data(sqe, request);
+      // After the last look at the request: from here on it belongs to whoever reaps it.
+      std::atomic_ref<uint64_t>(request->device_private[kHandOff]).store(1, std::memory_order_release);
       error = Enter(sqe);
     }
   }

@@ -35,7 +35,7 @@ class Inode : public std::enable_shared_from_this<Inode> {
 
   const InodeNumber number;
 
-  mutable Mutex mutex;
+  mutable TreeMutex mutex;
   uint16_t mode ABSL_GUARDED_BY(mutex) = 0;  // type and permissions as in st_mode
   uint32_t uid ABSL_GUARDED_BY(mutex) = 0;
   uint32_t gid ABSL_GUARDED_BY(mutex) = 0;

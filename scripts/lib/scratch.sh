@@ -8,7 +8,7 @@ mounts_below() {
   while read -r _ _ _ _ point _; do
     point=$(printf '%b' "$point")
     if [[ $point == "$1" || $point == "$1"/* ]]; then printf '%s\n' "$point"; fi
-  done </proc/self/mountinfo | tac
+  done </proc/self/mountinfo | sed -n '1!G;h;$p'
 }
 
 # Loop devices with a backing file below $1, also a deleted one.
@@ -22,6 +22,7 @@ loops_below() {
 
 clean_scratch() {
   local folder=$1 point loop device
+  [[ -d $folder ]] || return 0
   while read -r point; do
     [[ -n $point ]] || continue
     # A hung FUSE server would hang umount as well: abort its connection first when the polite way fails.

@@ -1,0 +1,48 @@
+"""Reads a JUnit file that ctest wrote. usage: junit.py counts|failures FILE
+
+counts: `PASSED FAILED`. ctest marks a case as run, fail, notrun (skipped, or its program is missing) or disabled.
+A case that skipped itself counts as neither; a case that could not run counts as failed.
+failures: for each failed case its name and the part of its output that tells most, kept short so that the end of a long
+run still shows every failure.
+"""
+
+import re
+import sys
+import xml.etree.ElementTree
+
+FAILURE_LINES = 24
+TELLING = re.compile(r"Failure$|^WARNING: ThreadSanitizer|^=+\d+=+ERROR|runtime error:|^Traceback|^FAIL|Assertion|^\S+: error")
+
+
+def failed(case):
+    status = case.get("status")
+    if status == "run":
+        return False
+    skipped = case.find("skipped")
+    return status == "fail" or skipped is None or not skipped.get("message", "").startswith("SKIP_")
+
+
+def passed(case):
+    return case.get("status") == "run"
+
+
+def telling_part(output):
+    lines = output.splitlines()
+    first = next((i for i, line in enumerate(lines) if TELLING.search(line)), None)
+    return lines[-FAILURE_LINES:] if first is None else lines[first : first + FAILURE_LINES]
+
+
+def print_failures(cases):
+    for case in cases:
+        if failed(case):
+            print(f"--- {case.get('name')}")
+            for line in telling_part(case.findtext("system-out", default="")):
+                print(f"    {line[:240]}")
+
+
+if __name__ == "__main__":
+    every_case = list(xml.etree.ElementTree.parse(sys.argv[2]).getroot().iter("testcase"))
+    if sys.argv[1] == "counts":
+        print(sum(map(passed, every_case)), sum(map(failed, every_case)))
+    else:
+        print_failures(every_case)
