@@ -10,6 +10,12 @@
 
 #include "absl/base/thread_annotations.h"
 
+#ifdef __SANITIZE_THREAD__
+#define ELIDEFS_NOINLINE_UNDER_TSAN [[gnu::noinline]]
+#else
+#define ELIDEFS_NOINLINE_UNDER_TSAN
+#endif
+
 namespace elidefs {
 
 class ABSL_LOCKABLE Mutex {
@@ -35,12 +41,7 @@ class ABSL_LOCKABLE Mutex {
 // has a frame of its own in that preset.
 class ABSL_LOCKABLE TreeMutex : public Mutex {
  public:
-#ifdef __SANITIZE_THREAD__
-  [[gnu::noinline]]
-#endif
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
-    Mutex::Lock();
-  }
+  ELIDEFS_NOINLINE_UNDER_TSAN void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { Mutex::Lock(); }
 };
 
 class ABSL_SCOPED_LOCKABLE MutexLock {
