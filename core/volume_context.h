@@ -37,6 +37,8 @@ struct VolumeContext {
   std::unique_ptr<BlockAllocator> blocks;  // null when read-only
   std::unique_ptr<InodeAllocator> inodes;  // null when read-only
   std::unique_ptr<InodeStore> inode_store;
+  // Read-only mounts: blocks that the log holds in a newer form than the device. Constant after the mount.
+  absl::flat_hash_map<BlockNumber, BufferRef> replayed;
   Mutex xattr_mutex;  // reference counts of shared attribute blocks; inside inode mutex and handle
   // Last member: destroyed first, so that no task outlives what it uses.
   std::unique_ptr<WorkerPool> workers;

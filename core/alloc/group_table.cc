@@ -153,6 +153,16 @@ absl::Status GroupTable::BuildSystemRanges() {
     ranges.push_back({info.inode_bitmap, info.inode_bitmap + 1});
     ranges.push_back({info.inode_table, info.inode_table + geometry_->InodeTableBlocksPerGroup()});
   }
+  return SetSystemRanges(std::move(ranges));
+}
+
+absl::Status GroupTable::AddSystemBlocks(const std::vector<BlockRange>& blocks) {
+  std::vector<SystemRange> ranges = system_ranges_;
+  for (const BlockRange& range : blocks) ranges.push_back({range.start, range.start + range.count});
+  return SetSystemRanges(std::move(ranges));
+}
+
+absl::Status GroupTable::SetSystemRanges(std::vector<SystemRange> ranges) {
   std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
   system_ranges_.clear();
   for (const SystemRange& range : ranges) {

@@ -83,8 +83,11 @@ class GroupTable {
   absl::StatusOr<bool> IsInodeTableSlotUninitialized(InodeNumber inode);
   // Inode slots of the group that were ever used, counted from its first one.
   uint32_t InitializedInodes(const GroupInfo& info) const;
-  // True for blocks holding superblocks, descriptors (with reserved GDT), bitmaps or inode tables: never a file's
-  // block.
+  // Adds the journal's blocks to the system blocks. EUCLEAN when they lie over other ones. After LoadAll, before the
+  // table is shared between threads.
+  absl::Status AddSystemBlocks(const std::vector<BlockRange>& blocks);
+  // True for blocks holding superblocks, descriptors (with reserved GDT), bitmaps, inode tables or the journal: never a
+  // file's block.
   bool IsSystemBlock(BlockNumber start, uint64_t count) const;
   // The first block at or after `block` that is none of these; may be the end of the volume.
   BlockNumber SkipSystemBlocks(BlockNumber block) const;
@@ -101,6 +104,7 @@ class GroupTable {
   GroupInfo Decode(const uint8_t* descriptor) const;
   absl::Status CheckDescriptor(GroupNumber group) const;
   absl::Status BuildSystemRanges();
+  absl::Status SetSystemRanges(std::vector<SystemRange> ranges);
   const SystemRange* FirstRangeEndingAfter(BlockNumber block) const;
   // Calls `visit(first_bit, end_bit)` for the system blocks inside the group.
   template <typename Visit>
@@ -113,7 +117,7 @@ class GroupTable {
   std::vector<std::unique_ptr<Group>> groups_;
   std::vector<BufferRef> descriptor_blocks_;  // constant after LoadAll; the bytes of a descriptor belong to its group
   std::vector<BlockNumber> inode_tables_;     // constant after LoadAll
-  std::vector<SystemRange> system_ranges_;    // sorted, disjoint, constant after LoadAll
+  std::vector<SystemRange> system_ranges_;    // sorted, disjoint
   uint64_t initial_free_blocks_ = 0;
   uint64_t initial_free_inodes_ = 0;
   uint64_t initial_directories_ = 0;

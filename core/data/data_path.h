@@ -77,6 +77,9 @@ class DataPath {
   // zeroes is ordered after it.
   absl::Status ZeroTail(Inode& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 
+  // Makes blocks usable that nobody needs but that are not free yet: the windows of open files, what deletions queued
+  // before the call free, and blocks whose freeing transaction is not durable. Blocking; the caller holds no lock.
+  void ReclaimSpace();
   // Freed blocks became usable, or never will (abort): writes that wait for space try again.
   void SpaceFreed();
   // Acknowledged writes that failed later, over all files: what Volume::Flush has to report.

@@ -15,6 +15,19 @@ namespace {
 
 constexpr size_t kMaxReadBytes = 64U << 20U;
 
+// The replayed form of block `start`, with *count = 1; or null, with *count cut to what the device holds in its newest
+// form. File data is in the log of a volume that somebody else mounted with data=journal.
+const BufferRef* Replayed(const VolumeContext& context, BlockNumber start, uint32_t* count) {
+  if (context.replayed.empty()) return nullptr;
+  for (uint32_t i = 0; i < *count; ++i) {
+    const auto found = context.replayed.find(start + i);
+    if (found == context.replayed.end()) continue;
+    *count = i == 0 ? 1 : i;
+    return i == 0 ? &found->second : nullptr;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 struct DataPath::ReadOperation {
@@ -95,12 +108,14 @@ absl::Status DataPath::MapRead(Inode& inode, ReadOperation& operation) {
   if (operation.image == nullptr) return ErrnoError(ENOMEM, "no memory for a read");
   for (uint32_t done = 0; done < operation.block_count;) {
     ELIDEFS_ASSIGN_OR_RETURN(const Mapping mapping, LookupMapping(context_, inode, operation.first_block + done));
-    const uint32_t count = std::min(operation.block_count - done, mapping.length);
+    uint32_t count = std::min(operation.block_count - done, mapping.length);
     uint8_t* bytes = operation.image.get() + (static_cast<size_t>(done) << shift);
-    const size_t length_bytes = static_cast<size_t>(count) << shift;
     if (mapping.is_hole() || mapping.unwritten) {
-      std::memset(bytes, 0, length_bytes);
+      std::memset(bytes, 0, static_cast<size_t>(count) << shift);
+    } else if (const BufferRef* block = Replayed(*context_, mapping.physical, &count); block != nullptr) {
+      std::memcpy(bytes, (*block)->data(), (*block)->size_bytes());
     } else {
+      const size_t length_bytes = static_cast<size_t>(count) << shift;
       DataBio data_bio;
       data_bio.segment = {bytes, length_bytes};
       data_bio.bio.operation = Operation::kRead;

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <future>
 #include <utility>
 
 #include "base/error.h"
@@ -245,6 +246,18 @@ void DataPath::RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& oper
     (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
     SpaceFreed();
   });
+}
+
+void DataPath::ReclaimSpace() {
+  ReleaseAllWindows();
+  // Behind the deletions that wait for a worker.
+  std::promise<void> committed;
+  context_->workers->Schedule([this, &committed] {
+    (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
+    committed.set_value();
+  });
+  committed.get_future().wait();
+  SpaceFreed();
 }
 
 void DataPath::SpaceFreed() {

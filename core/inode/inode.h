@@ -64,9 +64,6 @@ class Inode : public std::enable_shared_from_this<Inode> {
   bool times_dirty ABSL_GUARDED_BY(mutex) = false;  // timestamps changed by an overwrite, not in a transaction yet
   bool deleted ABSL_GUARDED_BY(mutex) = false;      // freed on disk; the object only waits for its last reference
 
-  // Held while the inode is encoded into its table slot, so that the orphan list can relink a predecessor (dtime only)
-  // without that inode's `mutex`. Leaf lock.
-  Mutex encode_mutex;
   std::atomic<uint32_t> dtime{0};  // i_dtime: deletion time, or the next orphan while on the orphan list
 
   // Durability (docs/flush_elision.md). Atomic: read on the sync path without `mutex`.

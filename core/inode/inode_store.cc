@@ -240,15 +240,19 @@ absl::StatusOr<InodeRef> InodeStore::Read(InodeNumber inode, bool allow_orphan) 
   uint32_t offset_bytes = 0;
   ELIDEFS_ASSIGN_OR_RETURN(const BlockNumber block, context_->groups->InodeTableBlock(inode, &offset_bytes));
   ELIDEFS_ASSIGN_OR_RETURN(BufferRef buffer, context_->cache->Read(block, nullptr));
-  const uint8_t* slot = buffer->data() + offset_bytes;
-  if (absl::Status status = CheckRaw(*context_, inode, slot, allow_orphan); !status.ok()) {
+  std::vector<uint8_t> slot(context_->geometry.inode_bytes);
+  {
+    MutexLock slot_lock(SlotMutex(inode));
+    std::memcpy(slot.data(), buffer->data() + offset_bytes, slot.size());
+  }
+  if (absl::Status status = CheckRaw(*context_, inode, slot.data(), allow_orphan); !status.ok()) {
     return Report(*context_, std::move(status));
   }
   auto object = std::make_shared<Inode>(inode);
   MutexLock lock(object->mutex);
   // Only the fields up to inode_bytes exist; the copy keeps a 128-byte inode from reaching into its neighbour.
   RawInode raw{};
-  std::memcpy(&raw, slot, std::min<size_t>(sizeof(raw), context_->geometry.inode_bytes));
+  std::memcpy(&raw, slot.data(), std::min(sizeof(raw), slot.size()));
   Decode(context_->geometry, raw, *object);
   object->table_buffer = std::move(buffer);
   object->table_offset_bytes = offset_bytes;
@@ -263,8 +267,12 @@ absl::StatusOr<InodeRef> InodeStore::Create(InodeNumber inode, bool slot_uniniti
   // the block's other slots hold leftovers from the disk: each is blanked here before its first use.
   ELIDEFS_ASSIGN_OR_RETURN(BufferRef buffer, context_->cache->Read(block, nullptr));
   uint8_t* slot = buffer->data() + offset_bytes;
-  const uint32_t old_generation = slot_uninitialized ? 0 : reinterpret_cast<const RawInode*>(slot)->i_generation.Get();
-  std::memset(slot, 0, geometry.inode_bytes);
+  uint32_t old_generation = 0;
+  {
+    MutexLock slot_lock(SlotMutex(inode));
+    if (!slot_uninitialized) old_generation = reinterpret_cast<const RawInode*>(slot)->i_generation;
+    std::memset(slot, 0, geometry.inode_bytes);
+  }
   auto object = std::make_shared<Inode>(inode);
   MutexLock lock(object->mutex);
   object->generation = old_generation + 1;
@@ -286,7 +294,7 @@ absl::Status InodeStore::Write(Handle& handle, Inode& inode) {
     return ErrnoError(EMLINK, absl::StrCat("inode ", inode.number, " has ", inode.links, " links"));
   }
   inode.flags = blocks.huge ? inode.flags | kInodeHugeFile : inode.flags & ~static_cast<uint32_t>(kInodeHugeFile);
-  MutexLock encode_lock(inode.encode_mutex);
+  MutexLock slot_lock(SlotMutex(inode.number));
   handle.Dirty(inode.table_buffer);
   uint8_t* slot = inode.table_buffer->data() + inode.table_offset_bytes;
   const size_t known_bytes = std::min<size_t>(sizeof(RawInode), geometry.inode_bytes);
@@ -300,7 +308,7 @@ absl::Status InodeStore::Write(Handle& handle, Inode& inode) {
 
 absl::Status InodeStore::WriteDtime(Handle& handle, Inode& inode, uint32_t dtime, const BufferRef& table_buffer,
                                     uint32_t table_offset_bytes) {
-  MutexLock encode_lock(inode.encode_mutex);
+  MutexLock slot_lock(SlotMutex(inode.number));
   // In memory as well: the inode's own next Write encodes it.
   inode.dtime.store(dtime, std::memory_order_relaxed);
   handle.Dirty(table_buffer);

@@ -1,8 +1,11 @@
 // InodeStore: inodes between their table blocks and memory.
 #pragma once
 
+#include <array>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "core/inode/inode.h"
 
 namespace elidefs::core {
@@ -26,10 +29,16 @@ class InodeStore {
   absl::Status Write(Handle& handle, Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   // Changes i_dtime alone (orphan list relinking; 1 credit). Does not need the inode's mutex.
   absl::Status WriteDtime(Handle& handle, Inode& inode, uint32_t dtime, const BufferRef& table_buffer,
-                          uint32_t table_offset_bytes) ABSL_LOCKS_EXCLUDED(inode.encode_mutex);
+                          uint32_t table_offset_bytes);
 
  private:
+  // Whoever reads or changes the bytes of a slot holds the mutex of its number: a lookup by number may meet an inode
+  // that is being made, and the orphan list changes a member without that inode's own mutex. Leaf locks.
+  Mutex& SlotMutex(InodeNumber inode) { return slot_mutexes_[inode % kSlotMutexes]; }
+
+  static constexpr size_t kSlotMutexes = 64;
   VolumeContext* const context_;
+  std::array<Mutex, kSlotMutexes> slot_mutexes_;
 };
 
 }  // namespace elidefs::core

@@ -193,6 +193,10 @@ absl::Status Creation::UndoAllocation(Handle& handle, Inode& inode, absl::Status
 }  // namespace
 
 absl::StatusOr<Entry> VolumeImpl::Create(InodeId directory, std::string_view name, const NewInode& wanted) {
+  return WithSpace([&] { return CreateOnce(directory, name, wanted); });
+}
+
+absl::StatusOr<Entry> VolumeImpl::CreateOnce(InodeId directory, std::string_view name, const NewInode& wanted) {
   ELIDEFS_RETURN_IF_ERROR(CheckName(name));
   ELIDEFS_RETURN_IF_ERROR(RequireWritable());
   ELIDEFS_ASSIGN_OR_RETURN(const InodeRef parent, GetInode(directory));
@@ -257,6 +261,10 @@ absl::StatusOr<Entry> VolumeImpl::MakeSymlink(InodeId directory, std::string_vie
 }
 
 absl::StatusOr<Entry> VolumeImpl::Link(InodeId inode, InodeId directory, std::string_view name) {
+  return WithSpace([&] { return LinkOnce(inode, directory, name); });
+}
+
+absl::StatusOr<Entry> VolumeImpl::LinkOnce(InodeId inode, InodeId directory, std::string_view name) {
   ELIDEFS_RETURN_IF_ERROR(CheckName(name));
   ELIDEFS_RETURN_IF_ERROR(RequireWritable());
   ELIDEFS_ASSIGN_OR_RETURN(const InodeRef target, GetInode(inode));

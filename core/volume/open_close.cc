@@ -5,6 +5,7 @@
 #include <ctime>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "core/alloc/block_allocator.h"
@@ -52,7 +53,12 @@ absl::StatusOr<std::unique_ptr<Volume>> VolumeImpl::Open(std::unique_ptr<BlockDe
                                                          const VolumeOptions& options,
                                                          const VolumeInternals& internals) {
   std::unique_ptr<VolumeImpl> volume(new VolumeImpl);
-  ELIDEFS_RETURN_IF_ERROR(volume->Initialize(std::move(device), options, internals));
+  const std::string name = device->name();
+  if (const absl::Status status = volume->Initialize(std::move(device), options, internals); !status.ok()) {
+    const std::string message(status.message());
+    if (absl::StartsWith(message, name)) return status;
+    return ErrnoError(StatusToErrno(status), absl::StrCat(name, ": ", message));
+  }
   return std::unique_ptr<Volume>(std::move(volume));
 }
 
@@ -93,6 +99,10 @@ absl::Status VolumeImpl::Initialize(std::unique_ptr<BlockDevice> device, const V
   }
   ELIDEFS_RETURN_IF_ERROR(LoadMetadata());
   ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
+  if (context_.journal != nullptr) {
+    ELIDEFS_ASSIGN_OR_RETURN(const std::vector<BlockRange> journal_blocks, JournalMap());
+    ELIDEFS_RETURN_IF_ERROR(context_.groups->AddSystemBlocks(journal_blocks));
+  }
   CreateParts(internals);
   if (context_.read_only) {
     context_.journal.reset();
@@ -200,7 +210,7 @@ absl::Status VolumeImpl::KeepOverlay(const absl::flat_hash_map<BlockNumber, std:
   for (const auto& [block_number, bytes] : overlay) {
     ELIDEFS_ASSIGN_OR_RETURN(BufferRef buffer, context_.cache->GetZeroed(block_number));
     std::memcpy(buffer->data(), bytes.data(), std::min<size_t>(bytes.size(), buffer->size_bytes()));
-    overlay_.push_back(std::move(buffer));
+    context_.replayed.emplace(block_number, std::move(buffer));
   }
   return absl::OkStatus();
 }

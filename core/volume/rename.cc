@@ -302,11 +302,17 @@ absl::Status VolumeImpl::Rename(InodeId old_directory, std::string_view old_name
   ELIDEFS_RETURN_IF_ERROR(CheckName(old_name));
   ELIDEFS_RETURN_IF_ERROR(CheckName(new_name));
   if (IsDotName(old_name) || IsDotName(new_name)) return ErrnoError(EBUSY, "'.' and '..' are not renamed");
+  const bool replace = (flags & kRenameNoReplace) == 0;
+  return WithSpace([&] { return RenameOnce(old_directory, old_name, new_directory, new_name, replace); });
+}
+
+absl::Status VolumeImpl::RenameOnce(InodeId old_directory, std::string_view old_name, InodeId new_directory,
+                                    std::string_view new_name, bool replace) {
   ELIDEFS_RETURN_IF_ERROR(RequireWritable());
   ELIDEFS_ASSIGN_OR_RETURN(const InodeRef from, GetInode(old_directory));
   ELIDEFS_ASSIGN_OR_RETURN(const InodeRef to, GetInode(new_directory));
   RenameOperation operation(&context_, inode_cache_.get(), orphans_.get(), dirty_times_.get(), old_name, new_name,
-                            (flags & kRenameNoReplace) == 0);
+                            replace);
   UseGuard source_use(inode_cache_.get());
   UseGuard victim_use(inode_cache_.get());
   RenameMutexLock lock(&rename_mutex_, from != to);

@@ -52,8 +52,9 @@ VolumeStats VolumeImpl::Stats() const {
     stats.commits.checkpointed_blocks = journal.checkpointed_blocks;
     stats.commits.log_blocks = journal.log_blocks;
     stats.commits.log_blocks_used = journal.log_blocks_used;
-    stats.commits.running_transaction = journal.running;
-    stats.commits.durable_transaction = journal.durable;
+    // The low half is the number in the log.
+    stats.commits.running_transaction = static_cast<uint32_t>(journal.running);
+    stats.commits.durable_transaction = static_cast<uint32_t>(journal.durable);
   }
   stats.cached_inodes = inode_cache_->size();
   stats.write_behind_bytes_now = data_path_->write_behind_bytes_now();

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "base/mutex.h"
 #include "core/data/data_path.h"
 #include "core/data/dirty_times.h"
@@ -100,8 +102,30 @@ class VolumeImpl final : public Volume {
   Entry MakeEntry(const InodeRef& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode->mutex);
   static Timestamp Now();
 
+  // Runs an operation that changes nothing when it fails; after ENOSPC again, when space has been reclaimed.
+  template <typename Operation>
+  auto WithSpace(Operation operation) {
+    auto result = operation();
+    for (uint32_t i = 0; i < kSpaceRetries && IsNoSpace(result); ++i) {
+      data_path_->ReclaimSpace();
+      result = operation();
+    }
+    return result;
+  }
+  static constexpr uint32_t kSpaceRetries = 2;
+  static bool IsNoSpace(const absl::Status& status) { return StatusToErrno(status) == ENOSPC; }
+  template <typename T>
+  static bool IsNoSpace(const absl::StatusOr<T>& result) {
+    return IsNoSpace(result.status());
+  }
+
   // create_ops.cc
   absl::StatusOr<Entry> Create(InodeId directory, std::string_view name, const NewInode& wanted);
+  absl::StatusOr<Entry> CreateOnce(InodeId directory, std::string_view name, const NewInode& wanted);
+  absl::StatusOr<Entry> LinkOnce(InodeId inode, InodeId directory, std::string_view name);
+  // rename.cc
+  absl::Status RenameOnce(InodeId old_directory, std::string_view old_name, InodeId new_directory,
+                          std::string_view new_name, bool replace);
 
   // truncate.cc
   absl::Status SetSize(const InodeRef& inode, uint64_t size_bytes) ABSL_LOCKS_EXCLUDED(inode->mutex);
@@ -123,7 +147,6 @@ class VolumeImpl final : public Volume {
   std::unique_ptr<DataPath> data_path_;
   std::unique_ptr<Syncer> syncer_;
   BufferRef super_block_;                 // the journaled buffer that holds the superblock
-  std::vector<BufferRef> overlay_;        // read-only mounts: blocks replayed in memory only
   std::atomic<bool> damage_seen_{false};  // errors=continue: marked in the superblock at unmount
   std::atomic<uint64_t> reported_errors_{0};
   bool started_read_write_ = false;

@@ -20,6 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kAcceptRetryMs = 100;
+
 absl::Status SystemError(std::string_view what, const std::string& path) {
   const int error = errno;
   return ErrnoError(error, absl::StrCat(std::string(what), " ", path, ": ", strerror(error)));
@@ -124,6 +126,7 @@ void ControlServer::StopServing() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(stop_event_, &one, sizeof(one));
   thread_.join();
+  workers_.Drain();
   unlink(path_.c_str());
 }
 
@@ -144,7 +147,21 @@ void ControlServer::Run() {
     if (poll_fds[0].revents != 0) return;
     if (poll_fds[1].revents == 0) continue;
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (client >= 0) Serve(client);
+    if (client < 0) {
+      // Out of descriptors, most likely: the connection stays in the backlog, and poll would return at once again.
+      poll(poll_fds, 1, kAcceptRetryMs);
+      continue;
+    }
+    if (clients_.fetch_add(1) >= kMaxControlClients) {
+      clients_.fetch_sub(1);
+      WriteAll(client, "error: too many clients ask this mount at once; try again\n");
+      close(client);
+      continue;
+    }
+    workers_.Schedule([this, client] {
+      Serve(client);
+      clients_.fetch_sub(1);
+    });
   }
 }
 

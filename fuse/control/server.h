@@ -5,6 +5,7 @@
 // is answered with "waiting\n" at once and, when the volume is closed, with "closed\n" or "error: ...\n".
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -14,17 +15,21 @@
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "base/worker_pool.h"
 
 namespace elidefs::fuse {
 
 inline constexpr size_t kMaxControlRequestBytes = 256;
 inline constexpr int kControlTimeoutMs = 2000;
 inline constexpr size_t kMaxControlWaiters = 16;
+inline constexpr size_t kControlThreads = 4;
+inline constexpr size_t kMaxControlClients = 64;  // being served or in the queue; more are told so
 
-// Owns one thread, which serves one client at a time.
+// Owns a thread that accepts and a few that answer, so that a flush, which takes as long as the device does, keeps
+// nobody from looking at the statistics.
 class ControlServer {
  public:
-  // Called on the server's thread for every request but `wait`; may block.
+  // Called on one of the server's threads, on several at once, for every request but `wait`; may block.
   using Answer = std::function<std::string(std::string_view request)>;
 
   // Creates the folder (0755) and the socket (0600). What is at `path` belongs to a mount that is gone and is removed.
@@ -49,6 +54,8 @@ class ControlServer {
   const int stop_event_;
   Mutex mutex_;
   std::vector<int> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<size_t> clients_{0};
+  WorkerPool workers_{kControlThreads, "elidefs-control"};
   std::thread thread_;
 };
 

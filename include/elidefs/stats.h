@@ -32,7 +32,7 @@ struct VolumeStats {
     uint64_t post_elided = 0, post_joined = 0, post_issued = 0, post_fua = 0;
     uint64_t logged_blocks = 0, revoked_blocks = 0, checkpointed_blocks = 0;
     uint32_t log_blocks = 0, log_blocks_used = 0;
-    uint64_t running_transaction = 0, durable_transaction = 0;
+    uint32_t running_transaction = 0, durable_transaction = 0;  // as in the log: 32 bits, may wrap
   } commits;
 
   struct Queue {

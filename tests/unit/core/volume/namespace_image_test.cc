@@ -3,7 +3,10 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "tests/unit/core/support/test_image.h"
 #include "tests/unit/core/volume/namespace_rig.h"
@@ -119,6 +122,65 @@ TEST(NamespaceImageTest, OutOfBlocksLeavesNothingBehind) {
   EXPECT_EQ(Complaints(mounted.Unmount()), "");
 }
 
+// What a deletion freed is worth a commit before ENOSPC, for names as for data.
+TEST(NamespaceImageTest, AFullVolumeFindsWhatADeletionFreed) {
+  MountedImage mounted(MakeImage(uint64_t{8} << 20U, "-t ext4 -b 1024 -m 0 -N 8192"));
+  const absl::StatusOr<Entry> big = mounted->MakeNode(kRootInodeId, "big", S_IFREG | 0644, 0, kOwner);
+  ASSERT_TRUE(big.ok());
+  {
+    const absl::StatusOr<std::unique_ptr<File>> file = mounted->OpenFile(big->inode, kOpenWrite);
+    ASSERT_TRUE(file.ok());
+    const std::vector<uint8_t> data(64 << 10, 'b');
+    uint64_t offset = 0;
+    absl::StatusOr<size_t> written = data.size();
+    while (written.ok() && offset < kImageBytes) {
+      written = (*file)->Write(offset, data);
+      offset += data.size();
+    }
+    ASSERT_EQ(ErrnoOfResult(written), ENOSPC);
+  }
+  int made = 0;
+  const auto make = [&] {
+    const int error = ErrnoOfResult(mounted->MakeDirectory(kRootInodeId, absl::StrCat("d", made), 0755, kOwner));
+    if (error == 0) ++made;
+    return error;
+  };
+  while (made < 4000 && make() == 0) {
+  }
+  ASSERT_LT(made, 4000) << "the volume did not fill up";
+  ASSERT_TRUE(mounted->Unlink(kRootInodeId, "big").ok());
+  mounted->Forget(big->inode, 1);
+  EXPECT_EQ(make(), 0);
+  EXPECT_EQ(Complaints(mounted.Unmount()), "");
+}
+
+// A log may hold file data (data=journal of another system). A read-only mount writes nothing and yet reads it.
+TEST(NamespaceImageTest, ReadOnlyMountReadsDataThatIsOnlyInTheLog) {
+  const TempDirectory source;
+  WriteWholeFile(source.File("f"), std::vector<uint8_t>(3 * 1024, 'o'));
+  const TempDirectory folder;
+  WriteWholeFile(folder.File("image"), MakeImage(kImageBytes, absl::StrCat("-t ext4 -b 1024 -d ", source.path())));
+  WriteWholeFile(folder.File("new"), std::vector<uint8_t>(1024, 'n'));
+  const std::string image = folder.File("image");
+  const std::string block = MustRun(absl::StrCat("debugfs -R 'bmap /f 1' ", image, " 2>/dev/null"));
+  MustRun(absl::StrCat("printf 'jo -c\njw -b ", absl::StripAsciiWhitespace(block), " ", folder.File("new"),
+                       "\njc\n' | debugfs -w -f - ", image, " 2>&1"));
+  const std::vector<uint8_t> before = ReadWholeFile(image);
+  MountedImage mounted(before, 16, /*read_only=*/true);
+  const absl::StatusOr<Entry> entry = mounted->LookupPath("/f");
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  {
+    const absl::StatusOr<std::unique_ptr<File>> file = mounted->OpenFile(entry->inode, kOpenRead);
+    ASSERT_TRUE(file.ok());
+    std::vector<uint8_t> data(3 * 1024);
+    const absl::StatusOr<size_t> read = (*file)->Read(0, absl::MakeSpan(data));
+    ASSERT_EQ(*read, data.size());
+    EXPECT_EQ(std::string(data.begin(), data.end()),
+              std::string(1024, 'o') + std::string(1024, 'n') + std::string(1024, 'o'));
+  }
+  EXPECT_TRUE(mounted.Unmount() == before) << "the image changed";
+}
+
 // Names in an indexed directory come and go, or are refused; either way the index stays sound.
 TEST(NamespaceImageTest, IndexedDirectory) {
   const TempDirectory source;
@@ -126,8 +188,12 @@ TEST(NamespaceImageTest, IndexedDirectory) {
   const TempFile file(MakeImage(kImageBytes, "-t ext4 -b 1024 -d " + source.path()));
   RunCommand("e2fsck -fyD " + file.path());
   MountedImage mounted(file.Read());
+  const uint64_t free_inodes = mounted->GetSpace()->free_inodes + 250;
   for (int i = 0; i < 500; i += 2) ASSERT_TRUE(mounted->Unlink(kRootInodeId, absl::StrCat("name", i)).ok());
-  const uint64_t free_inodes = mounted->GetSpace()->free_inodes;
+  // Deletions end in the background.
+  for (int i = 0; i < 1000 && mounted->GetSpace()->free_inodes != free_inodes; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   const absl::StatusOr<Entry> added = mounted->MakeNode(kRootInodeId, "added", S_IFREG | 0644, 0, kOwner);
   if (!added.ok()) {
     EXPECT_EQ(ErrnoOfResult(added), EOPNOTSUPP);

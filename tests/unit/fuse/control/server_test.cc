@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/error.h"
 #include "fuse/control/client.h"
 
@@ -25,11 +26,13 @@ class ControlServerTest : public ::testing::Test {
     StartServer();
   }
   void StartServer() {
-    absl::StatusOr<std::unique_ptr<ControlServer>> server = ControlServer::Start(path_, [](std::string_view request) {
-      if (request == "big") return std::string(100000, 'x');
-      if (request == "fail") return std::string("error: no luck\n");
-      return absl::StrCat("got ", std::string(request));
-    });
+    absl::StatusOr<std::unique_ptr<ControlServer>> server =
+        ControlServer::Start(path_, [this](std::string_view request) {
+          if (request == "big") return std::string(100000, 'x');
+          if (request == "fail") return std::string("error: no luck\n");
+          if (request == "slow") slow_may_end_.WaitForNotification();
+          return absl::StrCat("got ", std::string(request));
+        });
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -49,6 +52,7 @@ class ControlServerTest : public ::testing::Test {
     return answer.ok() ? *answer : std::string(answer.status().message());
   }
 
+  absl::Notification slow_may_end_;
   char folder_[32] = "/tmp/elidefs_test_XXXXXX";
   std::string path_;
   std::unique_ptr<ControlServer> server_;
@@ -71,6 +75,15 @@ TEST_F(ControlServerTest, GarbageIsAnsweredWithAnError) {
   EXPECT_THAT(Raw(std::string(256, 'a')), HasSubstr("error: no request line"));
   EXPECT_EQ(Raw(std::string("\0\xff", 2)), absl::StrCat("got ", std::string("\0\xff", 2)));
   EXPECT_EQ(*ControlCall(path_, "stat"), "got stat");
+}
+
+TEST_F(ControlServerTest, ASlowAnswerKeepsNobodyWaiting) {
+  absl::StatusOr<ControlClient> slow = ControlClient::Connect(path_);
+  ASSERT_TRUE(slow.ok());
+  ASSERT_TRUE(slow->Send("slow").ok());
+  EXPECT_EQ(*ControlCall(path_, "stat"), "got stat");
+  slow_may_end_.Notify();
+  EXPECT_EQ(*slow->ReadAll(), "got slow");
 }
 
 TEST_F(ControlServerTest, ASilentClientDelaysOthersForTwoSecondsOnly) {
