@@ -74,19 +74,19 @@ class CrashTest : public testing::Test {
 };
 
 TEST_F(CrashTest, OneThread) {
-  RunLoad({}, {});
+  RunLoad({}, {.keep_all = true, .random_per_cut = 3});
 }
 
 TEST_F(CrashTest, OneThreadLargeBlocks) {
   Load load;
   load.block_bytes = 4096;
-  RunLoad(load, {.all_steps_every = 100});
+  RunLoad(load, {.all_steps_every = 50});
 }
 
 TEST_F(CrashTest, NativeFua) {
   Load load;
   load.device.native_fua = true;
-  RunLoad(load, {.event_step = 2, .all_steps_every = 100});
+  RunLoad(load, {.all_steps_every = 50});
 }
 
 // Writes complete late and out of order on two hardware queues, and transactions are also committed by age.
@@ -96,14 +96,14 @@ TEST_F(CrashTest, ThreadsAndReordering) {
   load.device.max_queues = 2;
   load.device.reorder_seed = 7;
   load.commit_interval_ms = 20;
-  RunLoad(load, {.event_step = 2, .all_steps_every = 50});
+  RunLoad(load, {.all_steps_every = 50});
 }
 
 // Inodes leave memory between a write and its sync.
 TEST_F(CrashTest, SmallInodeCache) {
   Load load;
   load.inode_cache_limit = 2;
-  RunLoad(load, {.event_step = 3, .all_steps_every = 100});
+  RunLoad(load, {.all_steps_every = 50});
 }
 
 }  // namespace

@@ -267,7 +267,7 @@ TEST_P(FailingDeviceTest, WhatWasAcknowledgedSurvives) {
     if (!status.ok()) ++failures;
     recording.Kill();
     JudgeOptions judge;
-    judge.random = false;
+    judge.random_per_cut = 0;
     judge.keep_all = true;
     judge.all_steps_every = 0;
     judge.check_with_e2fsck = false;

@@ -21,7 +21,8 @@ namespace {
 using Cut = blockio::VolatileCacheDevice::Cut;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostQueuedJobs = 6;  // bounds memory: each holds an image
+constexpr size_t kMostQueuedJobs = 6;         // bounds memory: each holds an image
+constexpr uint64_t kSeedsPerRound = 1000000;  // more than a recording has events
 
 const char* NameOf(Cut mode) {
   return mode == Cut::kDropAll ? "drop-all" : mode == Cut::kKeepAll ? "keep-all" : "random";
@@ -158,9 +159,11 @@ class JudgeRun {
     const auto start = Clock::now();
     std::vector<std::thread> workers;
     for (unsigned i = 0; i < options_.threads; ++i) workers.emplace_back([this] { Work(); });
-    if (options_.drop_all) Produce(Cut::kDropAll);
-    if (options_.keep_all) Produce(Cut::kKeepAll);
-    if (options_.random) Produce(Cut::kRandom);
+    if (options_.drop_all) Produce(Cut::kDropAll, 0);
+    if (options_.keep_all) Produce(Cut::kKeepAll, 0);
+    for (uint32_t round = 0; round < options_.random_per_cut; ++round) {
+      Produce(Cut::kRandom, options_.seed + uint64_t{round} * kSeedsPerRound);
+    }
     {
       MutexLock lock(mutex_);
       finished_ = true;
@@ -183,7 +186,7 @@ class JudgeRun {
            event.kind == blockio::DeviceEvent::Kind::kWriteCompleted;
   }
 
-  void Produce(Cut mode) {
+  void Produce(Cut mode, uint64_t seed) {
     std::optional<Job> job;
     std::vector<uint8_t> image;
     bool stale = true;
@@ -191,7 +194,7 @@ class JudgeRun {
     for (size_t index = 0; index <= count; ++index) {
       if (index >= options_.first_event && (index % options_.event_step == 0 || index == count)) {
         if (stale) {
-          recording_.device().ImageAfterCutInto(index, mode, options_.seed + index, &image);
+          recording_.device().ImageAfterCutInto(index, mode, seed + index, &image);
           stale = false;
           if (!job.has_value() || job->image != image) {
             if (job.has_value() && !Push(*std::move(job))) return;

@@ -17,7 +17,7 @@ namespace elidefs::simulator {
 struct JudgeOptions {
   bool drop_all = true;
   bool keep_all = false;
-  bool random = true;
+  uint32_t random_per_cut = 1;  // how many random survivals of the unflushed writes
   uint64_t seed = 1;
   size_t event_step = 1;          // cut at every such event
   size_t all_steps_every = 25;    // distinct images; 0: never

@@ -54,7 +54,7 @@ Operation Close(NodeId node) {
 // Without e2fsck: the model alone has to find the bug, quickly.
 JudgeOptions ModelOnly() {
   JudgeOptions options;
-  options.random = false;
+  options.random_per_cut = 0;
   options.keep_all = false;
   options.all_steps_every = 0;
   options.check_with_e2fsck = false;
