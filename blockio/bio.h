@@ -34,16 +34,16 @@ struct Bio {
 
   // Results, set before end_io.
   int error = 0;  // 0 or a positive errno
-  // For a successful kWrite, kDiscard, kWriteZeroes on a device with a volatile cache: the ticket of the first flush
-  // that covers it, read after this bio's own completion (E2). kNoNeed after a native-FUA write (E6), on a device
-  // without a volatile cache (E9), and when kBioFua was satisfied by a flush behind the data. A bio that was split
-  // carries the need of its last child.
+  // For a successful kWrite, kDiscard, kWriteZeroes: the ticket of the first flush that covers it, read after this
+  // bio's own completion (E2). kNoNeed after a native-FUA write (E6), and when kBioFua was satisfied by a flush behind
+  // the data. A bio that was split carries the need of its last child.
   Ticket need = kNoNeed;
 
   // The block layer's, between Submit and end_io.
   Bio* next = nullptr;
   uint32_t remaining_children = 0;  // dispatched or about to be, not completed
   uint8_t steps = 0;                // what is left of the flush sequence (FlushStep)
+  bool sequenced = false;           // counts for C2 while its data is executed
   uint32_t next_segment = 0;        // where the next child starts: segment, offset in it, offset in the bio
   uint64_t next_segment_offset = 0;
   uint64_t issued_bytes = 0;

@@ -35,7 +35,6 @@ FlushLedger::FlushLedger(bool volatile_cache, std::function<void()> dispatch)
     : volatile_cache_(volatile_cache), dispatch_(std::move(dispatch)) {}
 
 Ticket FlushLedger::NeedOfCompletedWrite() const {
-  if (!volatile_cache_) return kNoNeed;  // E9
   // E2: sequentially consistent, as is the read-modify-write in Dispatched(). Any flush whose ticket was taken before
   // this load is counted as too early, which is at worst one flush too many and never one too few.
   const Ticket issued = issued_.load(std::memory_order_seq_cst);
@@ -44,7 +43,7 @@ Ticket FlushLedger::NeedOfCompletedWrite() const {
 
 AwaitOutcome FlushLedger::Await(FlushWaiter* waiter) {
   waiter->error = 0;
-  if (!volatile_cache_ || bugs_.always_elide || IsDurable(waiter->need)) {  // E9, E3
+  if (bugs_.always_elide || IsDurable(waiter->need)) {  // E3, E9
     elided_fast_.fetch_add(1, std::memory_order_relaxed);
     return AwaitOutcome::kElided;
   }
@@ -94,7 +93,7 @@ int FlushLedger::AwaitBlocking(Ticket need, AwaitOutcome* outcome) {
 }
 
 int FlushLedger::FlushUnconditionally() {
-  if (!volatile_cache_) return 0;  // E9
+  if (!has_volatile_cache()) return 0;  // E9
   BlockingWaiter blocking;
   bool ask = false;
   {
@@ -110,7 +109,7 @@ int FlushLedger::FlushUnconditionally() {
 void FlushLedger::AwaitRetirement(FlushWaiter* waiter) {
   waiter->error = 0;
   waiter->next = nullptr;
-  if (volatile_cache_ && !IsDurable(waiter->need)) {
+  if (!IsDurable(waiter->need)) {
     MutexLock lock(mutex_);
     if (!IsDurable(waiter->need)) {
       if (!failed_.load(std::memory_order_relaxed)) {
@@ -228,7 +227,8 @@ FlushStats FlushLedger::Stats() const {
   stats.elided += elided_fast_.load(std::memory_order_relaxed);
   stats.requested = stats.elided + stats.joined + stats.caused + stats.refused;
   stats.issued = issued();
-  stats.durable = durable();
+  stats.durable = durable_.load(std::memory_order_acquire);
+  stats.has_volatile_cache = has_volatile_cache();
   stats.failed = failed();
   return stats;
 }

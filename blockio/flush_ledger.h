@@ -1,5 +1,5 @@
 // FlushLedger: which flushes were dispatched and which succeeded, on one leaf device with one volatile write cache
-// (rules E1-E6, E9, E11 of docs/flush_elision.md). The one place that decides whether a sync needs a flush.
+// (rules E1-E6, E8, E9, E11 of docs/flush_elision.md). The one place that decides whether a sync needs a flush.
 //
 // Threads: all methods are thread-safe. `durable() >= need` is the whole cost of a sync that needs nothing: one acquire
 // load, no lock, no shared line written.
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
@@ -43,6 +44,7 @@ struct FlushStats {
   uint64_t refused = 0;  // Await calls answered EIO at once
   uint64_t failed_flushes = 0;
   bool failed = false;
+  bool has_volatile_cache = true;
 };
 
 // Test-only seams: each plants one bug that the suite must catch (`planted.*` tests). All off in production.
@@ -61,12 +63,21 @@ class FlushLedger {
   FlushLedger(const FlushLedger&) = delete;
   FlushLedger& operator=(const FlushLedger&) = delete;
 
-  // E2: the need of a write whose completion the caller has just acquired. kNoNeed without a volatile cache.
+  // E2: the need of a write whose completion the caller has just acquired. Without a volatile cache as well, so that
+  // there is something to go by when the device gets one (E8).
   Ticket NeedOfCompletedWrite() const;
-  Ticket durable() const { return durable_.load(std::memory_order_acquire); }
+  // The highest ticket without a volatile cache: everything completed is stable (E9).
+  Ticket durable() const {
+    if (!has_volatile_cache()) return std::numeric_limits<Ticket>::max();
+    return durable_.load(std::memory_order_acquire);
+  }
   Ticket issued() const { return issued_.load(std::memory_order_acquire); }
   // An inode is stable iff this holds (E3).
   bool IsDurable(Ticket need) const { return durable() >= need; }
+  bool has_volatile_cache() const { return volatile_cache_.load(std::memory_order_acquire); }
+  // E8: somebody switched the device's write cache on. Nothing counts as durable until it has been flushed. There is no
+  // way back: what a cache held before it was switched off would be unproved as well.
+  void BecomeVolatile() { volatile_cache_.store(true, std::memory_order_release); }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   // E3/E5: elide, join or issue. On kJoined/kIssued `waiter->done` is called exactly once, possibly before this
@@ -104,7 +115,7 @@ class FlushLedger {
   void Retire(FlushWaiter** released) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void RunAll(FlushWaiter* released);
 
-  const bool volatile_cache_;
+  std::atomic<bool> volatile_cache_;
   const std::function<void()> dispatch_;
   std::atomic<Ticket> issued_{0};
   std::atomic<Ticket> durable_{0};

@@ -1,9 +1,10 @@
 #include "blockio/flush_queue.h"
 
 namespace elidefs::blockio {
-uint8_t FlushQueue::StepsFor(const Bio& bio, const DeviceCapabilities& capabilities) {
+
+uint8_t FlushQueue::StepsFor(const Bio& bio, const DeviceCapabilities& capabilities, bool volatile_cache) {
   const bool flush_only = bio.operation == Operation::kFlush;
-  if (!capabilities.volatile_write_cache) return flush_only ? 0 : kStepData;  // E9: the flags ask for nothing
+  if (!volatile_cache) return flush_only ? 0 : kStepData;  // E9: the flags ask for nothing
   if (flush_only) return kStepPreflush;
   uint8_t steps = kStepData;
   if (bio.operation == Operation::kRead) return steps;
@@ -16,10 +17,6 @@ bool FlushQueue::UsesNativeFua(const Bio& bio, const DeviceCapabilities& capabil
   // Only plain writes: no device promises FUA for discard or for write-zeroes by deallocation.
   return bio.operation == Operation::kWrite && (bio.flags & kBioFua) != 0 && capabilities.volatile_write_cache &&
          capabilities.native_fua;
-}
-
-bool FlushQueue::IsSequenced(const Bio& bio, const DeviceCapabilities& capabilities) {
-  return (StepsFor(bio, capabilities) & (kStepPreflush | kStepPostflush)) != 0;
 }
 
 void FlushQueue::NotePending(Clock::time_point now) {

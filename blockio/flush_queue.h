@@ -48,12 +48,11 @@ class FlushQueue {
 
   explicit FlushQueue(Clock::duration starvation_bound) : starvation_bound_(starvation_bound) {}
 
-  // The steps `bio` needs on such a device; 0 for a flush where there is nothing to flush (E9).
-  static uint8_t StepsFor(const Bio& bio, const DeviceCapabilities& capabilities);
+  // The steps `bio` needs on such a device; 0 for a flush where there is nothing to flush (E9). `volatile_cache`: as of
+  // now (E8), whatever the capabilities said when the device was opened.
+  static uint8_t StepsFor(const Bio& bio, const DeviceCapabilities& capabilities, bool volatile_cache);
   // Whether the bio's requests carry the device's own FUA bit (E6).
   static bool UsesNativeFua(const Bio& bio, const DeviceCapabilities& capabilities);
-  // Whether the bio counts for C2 while its data is executed.
-  static bool IsSequenced(const Bio& bio, const DeviceCapabilities& capabilities);
 
   // `bio` waits for a flush that is dispatched after this call.
   void AddBio(Bio* bio, Clock::time_point now);

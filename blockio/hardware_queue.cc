@@ -40,7 +40,8 @@ HardwareQueue::~HardwareQueue() {
 
 void HardwareQueue::Submit(Bio* bio) {
   bio->hardware_queue = this;
-  bio->steps = FlushQueue::StepsFor(*bio, capabilities_);
+  bio->steps = FlushQueue::StepsFor(*bio, capabilities_, ledger_->has_volatile_cache());
+  bio->sequenced = (bio->steps & (kStepPreflush | kStepPostflush)) != 0;
   mutex_.Lock();
   if (bio->operation == Operation::kRead) {
     ++counters_.reads;
@@ -70,7 +71,7 @@ bool HardwareQueue::StartStep(Bio* bio) {
   if ((bio->steps & kStepPreflush) != 0) {
     flush_queue_.AddBio(bio, FlushQueue::Clock::now());
   } else if ((bio->steps & kStepData) != 0) {
-    if (FlushQueue::IsSequenced(*bio, capabilities_)) flush_queue_.DataStarted();
+    if (bio->sequenced) flush_queue_.DataStarted();
     waiting_.PushBack(bio);
   } else if ((bio->steps & kStepPostflush) != 0) {
     flush_queue_.AddBio(bio, FlushQueue::Clock::now());
@@ -189,7 +190,7 @@ void HardwareQueue::CompleteChild(Request* request, int error) {
   --bio->remaining_children;
   bool ended = false;
   if (bio->remaining_children == 0 && bio->issued_bytes == bio->length_bytes) {
-    if (FlushQueue::IsSequenced(*bio, capabilities_)) flush_queue_.DataEnded();
+    if (bio->sequenced) flush_queue_.DataEnded();
     bio->steps =
         bio->error == 0 ? static_cast<uint8_t>(bio->steps & ~kStepData) : 0;  // a failed step ends the sequence
     ended = StartStep(bio);

@@ -92,6 +92,28 @@ struct RequestQueue::Impl {
     return queues[static_cast<size_t>(std::max(cpu, 0)) % queues.size()].get();
   }
 
+  ~Impl() {
+    {
+      MutexLock lock(watch_mutex);
+      watch_ends = true;
+      watch_ends_cond.NotifyAll();
+    }
+    if (watch.joinable()) watch.join();
+  }
+
+  // E8: the setting lives in sysfs and anybody may change it, so a device that began without a volatile cache is
+  // watched.
+  void WatchWriteCache(std::chrono::milliseconds interval) {
+    MutexLock lock(watch_mutex);
+    while (!watch_ends) {
+      (void)watch_ends_cond.WaitFor(watch_mutex, interval);
+      if (!watch_ends && device->HasVolatileCache()) {
+        ledger.BecomeVolatile();
+        return;
+      }
+    }
+  }
+
   // Takes a reference without ever blocking the threads that run completions.
   void Enter() {
     if (CompletionScope::Holds(&users)) {
@@ -121,11 +143,16 @@ struct RequestQueue::Impl {
   FlushLedger ledger;
   std::atomic<bool> flush_at_unfreeze{false};
   std::vector<std::unique_ptr<HardwareQueue>> queues;  // constant after Create
+  Mutex watch_mutex;
+  CondVar watch_ends_cond;
+  bool watch_ends ABSL_GUARDED_BY(watch_mutex) = false;
+  std::thread watch;
 };
 
 absl::StatusOr<std::unique_ptr<RequestQueue>> RequestQueue::Create(BlockDevice* device,
                                                                    const RequestQueueOptions& options) {
   ELIDEFS_RETURN_IF_ERROR(CheckCapabilities(*device));
+  if (options.write_cache_poll_ms == 0) return ErrnoError(EINVAL, "the write cache's poll interval must not be 0");
   if (options.queue_depth < 2 || options.queue_depth > 1024) {
     return ErrnoError(EINVAL, "the queue depth must be between 2 and 1024");
   }
@@ -141,6 +168,12 @@ absl::StatusOr<std::unique_ptr<RequestQueue>> RequestQueue::Create(BlockDevice* 
     impl->queues.push_back(std::make_unique<HardwareQueue>(std::move(device_queue), &caps, &impl->ledger, &impl->users,
                                                            options.queue_depth,
                                                            std::chrono::milliseconds(options.flush_starvation_ms)));
+  }
+  if (!caps.volatile_write_cache && !caps.read_only) {
+    impl->watch =
+        std::thread([watcher = impl.get(), interval = std::chrono::milliseconds(options.write_cache_poll_ms)] {
+          watcher->WatchWriteCache(interval);
+        });
   }
   return std::unique_ptr<RequestQueue>(new RequestQueue(std::move(impl)));
 }

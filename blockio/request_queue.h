@@ -27,6 +27,7 @@ struct RequestQueueOptions {
   uint32_t hardware_queues = 0;         // 0: one per CPU, at most 4 and at most the device's max_queues
   uint32_t queue_depth = 64;            // tags per hardware queue, 2..1024
   uint32_t flush_starvation_ms = 5000;  // C3: a flush deferred for longer than this overrides C2
+  uint32_t write_cache_poll_ms = 1000;  // E8: how often a device without a volatile cache is asked whether it has one
 };
 
 struct HardwareQueueStats {

@@ -23,6 +23,7 @@ class FaultDeviceImpl final : public FaultDevice {
         plan_(std::make_shared<const Plan>(std::move(plan))) {}
 
   const DeviceCapabilities& capabilities() const override { return below_->capabilities(); }
+  bool HasVolatileCache() override { return below_->HasVolatileCache(); }
   const std::string& name() const override { return name_; }
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(uint32_t index, uint32_t depth) override;
   void SetPlan(Plan plan) override {

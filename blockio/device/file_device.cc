@@ -45,6 +45,9 @@ class FileDevice final : public BlockDevice {
     source_.capabilities.max_segments = 256;
   }
   const DeviceCapabilities& capabilities() const override { return source_.capabilities; }
+  bool HasVolatileCache() override {
+    return source_.block_device == 0 || blockio::HasVolatileCache(source_.block_device);
+  }
   const std::string& name() const override { return path_; }
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(uint32_t index, uint32_t depth) override {
     return UringQueue::Create(source_.fd.get(), path_, index, depth);

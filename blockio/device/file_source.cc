@@ -169,9 +169,7 @@ absl::Status ReadBlockCapabilities(int fd, dev_t device, const std::string& path
   const uint64_t max_bytes = QueueLimit(device, "max_sectors_kb", kMaxTransferBytes >> 10U) << 10U;
   caps->max_transfer_bytes = static_cast<uint32_t>(
       std::clamp<uint64_t>(max_bytes, std::max(caps->logical_block_bytes, 4096U), kMaxTransferBytes));
-  const auto cache = ReadLine(absl::StrCat(DiskFolder(device), "/queue/write_cache"));
-  // Unknown counts as volatile: a flush too many is safe.
-  caps->volatile_write_cache = !cache.has_value() || !absl::StartsWith(*cache, "write through");
+  caps->volatile_write_cache = HasVolatileCache(device);
   caps->native_fua = caps->volatile_write_cache && QueueLimit(device, "fua", 0) == 1;
   // Both are served by punching a hole, which a block device does by write-zeroes with unmapping and without a fallback
   // to writing; it runs on the ring, unlike the blocking BLKDISCARD.
@@ -219,6 +217,11 @@ OwnedFd::~OwnedFd() {
   if (fd_ >= 0) close(fd_);
 }
 
+bool HasVolatileCache(dev_t device) {
+  const auto cache = ReadLine(absl::StrCat(DiskFolder(device), "/queue/write_cache"));
+  return !cache.has_value() || !absl::StartsWith(*cache, "write through");
+}
+
 bool LivesOnElidefs(dev_t device) {
   return LivesOnElidefsAt(device, 0);
 }
@@ -227,29 +230,30 @@ absl::StatusOr<FileSource> OpenFileSource(const std::string& path, const FileDev
   struct stat before {};
   if (stat(path.c_str(), &before) != 0) return OpenError(errno, path, false);
   FileSource source;
-  source.is_block_device = S_ISBLK(before.st_mode);
-  if (!source.is_block_device && !S_ISREG(before.st_mode)) {
+  const bool is_block_device = S_ISBLK(before.st_mode);
+  if (is_block_device) source.block_device = before.st_rdev;
+  if (!is_block_device && !S_ISREG(before.st_mode)) {
     return ErrnoError(EINVAL, absl::StrCat(path, ": neither a file nor a block device"));
   }
   // Before the open: opening a file on an elidefs mount would already ask that daemon.
-  if (options.refuse_on_elidefs && LivesOnElidefs(source.is_block_device ? before.st_rdev : before.st_dev)) {
+  if (options.refuse_on_elidefs && LivesOnElidefs(is_block_device ? before.st_rdev : before.st_dev)) {
     return ErrnoError(ELOOP, absl::StrCat(path,
                                           ": lives on an elidefs mount; a volume inside a volume can deadlock, "
                                           "use an image outside of it"));
   }
   int flags = (options.read_only ? O_RDONLY : O_RDWR) | O_DIRECT | O_CLOEXEC;
   // On a block device O_EXCL claims it against the kernel's mounts and other claimants.
-  if (source.is_block_device && options.exclusive) flags |= O_EXCL;
+  if (is_block_device && options.exclusive) flags |= O_EXCL;
   source.fd = OwnedFd(open(path.c_str(), flags));
-  if (source.fd.get() < 0) return OpenError(errno, path, source.is_block_device);
+  if (source.fd.get() < 0) return OpenError(errno, path, is_block_device);
   struct stat attributes {};
-  if (fstat(source.fd.get(), &attributes) != 0) return OpenError(errno, path, source.is_block_device);
+  if (fstat(source.fd.get(), &attributes) != 0) return OpenError(errno, path, is_block_device);
   if (attributes.st_dev != before.st_dev || attributes.st_ino != before.st_ino) {
     return ErrnoError(EBUSY, absl::StrCat(path, ": it was replaced while it was opened; try again"));
   }
   if (options.exclusive) {
-    ELIDEFS_RETURN_IF_ERROR(Lock(source.fd.get(), path, options, source.is_block_device));
-    if (!source.is_block_device && !options.read_only) {
+    ELIDEFS_RETURN_IF_ERROR(Lock(source.fd.get(), path, options, is_block_device));
+    if (!is_block_device && !options.read_only) {
       if (const std::string loop = LoopDeviceOver(attributes); !loop.empty()) {
         return ErrnoError(EBUSY, absl::StrCat(path, ": in use as the backing file of ", loop, "; use ", loop,
                                               " instead, or detach it (losetup -d ", loop, ")"));
@@ -257,11 +261,11 @@ absl::StatusOr<FileSource> OpenFileSource(const std::string& path, const FileDev
     }
   }
   source.capabilities.read_only = options.read_only;
-  ELIDEFS_RETURN_IF_ERROR(source.is_block_device
+  ELIDEFS_RETURN_IF_ERROR(is_block_device
                               ? ReadBlockCapabilities(source.fd.get(), attributes.st_rdev, path, &source.capabilities)
                               : ReadFileCapabilities(source.fd.get(), attributes, path, &source.capabilities));
   DeviceCapabilities& caps = source.capabilities;
-  if (caps.read_only && !options.read_only) return OpenError(EROFS, path, source.is_block_device);
+  if (caps.read_only && !options.read_only) return OpenError(EROFS, path, is_block_device);
   if (caps.read_only) caps.discard = caps.write_zeroes = false;
   caps.size_bytes -= caps.size_bytes % caps.logical_block_bytes;
   caps.max_transfer_bytes -= caps.max_transfer_bytes % caps.logical_block_bytes;

@@ -31,12 +31,16 @@ class OwnedFd {
 
 struct FileSource {
   OwnedFd fd;
-  bool is_block_device = false;
+  dev_t block_device = 0;  // 0: an image file
   DeviceCapabilities capabilities;
 };
 
 // Opens, claims and locks `path` and reads its capabilities. Errors as OpenFileDevice documents them.
 absl::StatusOr<FileSource> OpenFileSource(const std::string& path, const FileDeviceOptions& options);
+
+// Whether a block device has a volatile write cache by what sysfs says now. Unknown counts as volatile: a flush too
+// many is safe.
+bool HasVolatileCache(dev_t device);
 
 // Whether data on device number `device` ends up on a FUSE mount of type fuse.elidefs: the filesystem with that number
 // is one, or a loop device's backing file or a device-mapper or md member leads to one.

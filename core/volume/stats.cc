@@ -26,7 +26,7 @@ VolumeStats VolumeImpl::Stats() const {
   stats.flushes.joined = queue.flush.joined;
   stats.flushes.failed = queue.flush.failed_flushes;
   stats.flushes.durable_ticket = queue.flush.durable;
-  stats.flushes.device_has_volatile_cache = capabilities.volatile_write_cache;
+  stats.flushes.device_has_volatile_cache = queue.flush.has_volatile_cache;
   stats.flushes.native_fua = capabilities.native_fua;
   stats.flushes.leaf_failed = queue.flush.failed;
   for (const blockio::HardwareQueueStats& from : queue.hardware_queues) {

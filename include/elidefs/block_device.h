@@ -64,8 +64,11 @@ class DeviceQueue {
 class BlockDevice {
  public:
   virtual ~BlockDevice() = default;
-  // Constant for the life of the object.
+  // As found when the device was opened; constant for the life of the object.
   virtual const DeviceCapabilities& capabilities() const = 0;
+  // Whether completed writes may sit in a volatile cache at this moment. Asked at an interval while the answer was no
+  // (rule E8): once it is yes, everything counts as unflushed. May read a file, must not wait for the device.
+  virtual bool HasVolatileCache() { return capabilities().volatile_write_cache; }
   // For messages: the path or a description.
   virtual const std::string& name() const = 0;
   // `depth` is the most requests that will be in flight at once on this queue.

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -269,6 +270,40 @@ TEST_F(FileDeviceTest, LoopDeviceFlushesAreCountedByTheKernel) {
   }
   EXPECT_EQ(LoopFlushes() - before, 6U);
   EXPECT_EQ(queue_->Stats().flush.issued, 6U);
+}
+
+// E8: what was written while the device said "write through" is unproved once it says "write back".
+TEST_F(FileDeviceTest, AWriteCacheThatIsSwitchedOnIsNoticed) {
+  if (!AttachLoop()) GTEST_SKIP() << "no loop device";
+  const std::string setting = "/sys/block/" + loop_.substr(5) + "/queue/write_cache";
+  std::ofstream(setting) << "write through";
+  auto device = OpenFileDevice(loop_, {});
+  ASSERT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
+  auto queue = RequestQueue::Create(device_.get(), {.write_cache_poll_ms = 5});
+  ASSERT_TRUE(queue.ok()) << queue.status();
+  queue_ = *std::move(queue);
+  FlushLedger& ledger = queue_->ledger();
+  ASSERT_FALSE(queue_->capabilities().volatile_write_cache) << setting << " cannot be set";
+  Ticket need = kNoNeed;
+  const AlignedBuffer data = MakeBuffer(4096, 1);
+  ASSERT_EQ(queue_->Write(0, data.get(), 4096, &need), 0);
+  TestBio fua(Operation::kWrite, 4096, 4096);
+  fua.bio.flags = kBioPreflush | kBioFua;
+  EXPECT_EQ(queue_->SubmitAndWait(&fua.bio), 0);
+  EXPECT_EQ(ledger.AwaitBlocking(need, nullptr), 0);
+  EXPECT_EQ(ledger.Stats().issued, 0U);  // E9
+  std::ofstream(setting) << "write back";
+  for (int i = 0; i < 1000 && !ledger.has_volatile_cache(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_TRUE(ledger.has_volatile_cache());
+  const uint64_t before = LoopFlushes();
+  AwaitOutcome outcome = AwaitOutcome::kElided;
+  EXPECT_EQ(ledger.AwaitBlocking(need, &outcome), 0);
+  EXPECT_EQ(outcome, AwaitOutcome::kIssued);
+  EXPECT_EQ(queue_->SubmitAndWait(&fua.bio), 0);
+  EXPECT_EQ(LoopFlushes() - before, 3U);
 }
 
 TEST_F(FileDeviceTest, LoopDeviceUnderLoad) {

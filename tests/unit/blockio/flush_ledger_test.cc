@@ -213,12 +213,27 @@ TEST_F(Ledger, E12FailLeafReleasesEveryWaiterOnce) {
 
 TEST(LedgerWithoutCache, E9NothingIsIssued) {
   FlushLedger ledger(false, [] { FAIL() << "a flush was asked for"; });
-  EXPECT_EQ(ledger.NeedOfCompletedWrite(), kNoNeed);
-  Waiter waiter(5);
+  Waiter waiter(ledger.NeedOfCompletedWrite());
   EXPECT_EQ(ledger.Await(&waiter.waiter), AwaitOutcome::kElided);
   EXPECT_EQ(ledger.FlushUnconditionally(), 0);
   EXPECT_EQ(ledger.Stats().issued, 0U);
   EXPECT_EQ(ledger.Stats().elided, 1U);
+}
+
+TEST(LedgerWithoutCache, E8NothingIsProvedOnceThereIsACache) {
+  int asked = 0;
+  FlushLedger ledger(false, [&asked] { ++asked; });
+  const Ticket need = ledger.NeedOfCompletedWrite();
+  EXPECT_TRUE(ledger.IsDurable(need));
+  ledger.BecomeVolatile();
+  EXPECT_FALSE(ledger.IsDurable(need));
+  Waiter waiter(need);
+  EXPECT_EQ(ledger.Await(&waiter.waiter), AwaitOutcome::kIssued);
+  EXPECT_EQ(asked, 1);
+  ledger.Completed(ledger.Dispatched(), 0);
+  EXPECT_TRUE(waiter.Released(0));
+  EXPECT_TRUE(ledger.IsDurable(need));
+  EXPECT_FALSE(ledger.IsDurable(ledger.NeedOfCompletedWrite()));
 }
 
 // Dispatches and completes inside `dispatch`, as a memory device does.
