@@ -2,6 +2,8 @@
 
 #include <sys/statvfs.h>
 
+#include <cerrno>
+
 #include "fuse/errno_table.h"
 #include "fuse/operations.h"
 
@@ -17,11 +19,19 @@ void GetAttr(fuse_req_t request, fuse_ino_t node, fuse_file_info* /*file_info*/)
 }
 
 void SetAttr(fuse_req_t request, fuse_ino_t node, struct stat* wanted, int valid, fuse_file_info* /*file_info*/) {
-  Volume& volume = DaemonOf(request).volume();
+  Daemon& daemon = DaemonOf(request);
+  Volume& volume = daemon.volume();
   const AttributeChange change = MakeAttributeChange(*wanted, valid);
   const absl::StatusOr<struct stat> attributes =
       change.fields == 0 ? volume.GetAttributes(InodeOf(node)) : volume.SetAttributes(InodeOf(node), change);
-  if (!attributes.ok()) return ReplyStatus(request, attributes.status());
+  if (!attributes.ok()) {
+    // With the writeback cache an fsync sends the times of writes first, and its answer is this one.
+    const bool from_sync =
+        daemon.writeback_cache() && change.fields == (AttributeChange::kMtime | AttributeChange::kCtime);
+    const int error = ReplyErrno(attributes.status());
+    fuse_reply_err(request, from_sync && error == EROFS ? EIO : error);
+    return;
+  }
   fuse_reply_attr(request, &*attributes, kCacheSeconds);
 }
 

@@ -43,6 +43,18 @@ void Daemon::InvalidateLater(uint64_t node, uint64_t offset_bytes, uint64_t leng
   });
 }
 
+void Daemon::WritebackLost(uint64_t node) {
+  MutexLock lock(mutex_);
+  lost_writeback_.insert(node);
+  any_writeback_lost_.store(true, std::memory_order_release);
+}
+
+bool Daemon::HasLostWriteback(uint64_t node) const {
+  if (!any_writeback_lost_.load(std::memory_order_acquire)) return false;
+  MutexLock lock(mutex_);
+  return lost_writeback_.contains(node);
+}
+
 void Daemon::RequestFinished() {
   if (in_flight_.fetch_sub(1, std::memory_order_acq_rel) == 1) in_flight_.notify_all();
 }

@@ -43,6 +43,12 @@ class Daemon {
   // Makes the kernel read the range again: its cached pages hold data that a failed writeback did not store.
   void InvalidateLater(uint64_t node, uint64_t offset_bytes, uint64_t length_bytes);
 
+  // The volume went read-only before the kernel wrote back what it had acknowledged to the writers of this file. Like
+  // the files whose flush failed (E4) it answers EIO to every sync until the next mount; the kernel alone would do so
+  // once.
+  void WritebackLost(uint64_t node);
+  bool HasLostWriteback(uint64_t node) const;
+
   // After the session's loop: waits for requests in flight, drops open files (the kernel gives none back when a mount
   // is aborted, and drops RELEASEs that were queued at unmount) and closes the volume. Not thread-safe.
   absl::Status Shutdown();
@@ -59,8 +65,10 @@ class Daemon {
   DaemonLog* const log_;
   fuse_session* session_ = nullptr;
   std::atomic<uint32_t> in_flight_{0};
-  Mutex mutex_;
+  mutable Mutex mutex_;
   absl::flat_hash_set<OpenFile*> files_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> any_writeback_lost_{false};  // so that a sync takes no lock while all is well
+  absl::flat_hash_set<uint64_t> lost_writeback_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<WorkerPool> worker_;  // one thread; never the one that completes I/O
 };
 

@@ -80,14 +80,21 @@ void Write(fuse_req_t request, fuse_ino_t node, const char* buffer, size_t size,
       [reply = PendingReply(&daemon, request, file), node, first, size, invalidate](int error, size_t written) mutable {
         PendingReply answer = std::move(reply);
         if (error == 0) return answer.Written(written);
-        answer.Error(error);
+        const bool lost = invalidate && error == EROFS;
+        if (lost) answer.daemon().WritebackLost(node);
+        answer.Error(lost ? EIO : error);
         if (invalidate) answer.daemon().InvalidateLater(node, first, size);
       });
 }
 
-void Sync(fuse_req_t request, fuse_ino_t /*node*/, int data_only, fuse_file_info* file_info) {
+void Sync(fuse_req_t request, fuse_ino_t node, int data_only, fuse_file_info* file_info) {
   OpenFile* file = FileOf(file_info);
-  file->file->SyncAsync(data_only != 0, [reply = PendingReply(&DaemonOf(request), request, file)](int error) mutable {
+  Daemon& daemon = DaemonOf(request);
+  if (daemon.HasLostWriteback(node)) {
+    fuse_reply_err(request, EIO);
+    return;
+  }
+  file->file->SyncAsync(data_only != 0, [reply = PendingReply(&daemon, request, file)](int error) mutable {
     PendingReply(std::move(reply)).Error(error);
   });
 }

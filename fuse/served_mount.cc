@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
 #include "fuse/control/socket_path.h"
@@ -56,8 +57,9 @@ absl::Status ServedMount::Close() {
   absl::Status status = daemon_.Shutdown();
   session_.reset();  // last: requests in flight answer through it
   if (status.ok()) return status;
-  return ErrnoError(StatusToErrno(status),
-                    absl::StrCat(command_.source, " could not be closed clean: ", std::string(status.message())));
+  const std::string reason(status.message());
+  return ErrnoError(StatusToErrno(status), absl::StrCat(command_.source, " could not be closed clean: ", reason,
+                                                        absl::StrContains(reason, "e2fsck") ? "" : "; run e2fsck"));
 }
 
 void ServedMount::Stop(std::string_view cause) {
