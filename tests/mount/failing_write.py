@@ -12,14 +12,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib
 import harness
 
 
-def errno_of(call, *arguments):
-    try:
-        call(*arguments)
-        return 0
-    except OSError as error:
-        return error.errno
-
-
 def full_device(rig, size_mib, spare_mib, journal_sparse):
     """(loop device, function that fills the tmpfs, its folder). The journal's blocks are holes if `journal_sparse`."""
     folder = rig.new_folder("tmpfs")
@@ -64,16 +56,16 @@ def data_write_fails(rig):
     victim = os.open(os.path.join(mount.point, "victim"), os.O_RDWR | os.O_CREAT)
     os.fsync(victim)
     fill_up()
-    errors = [errno_of(os.pwrite, victim, b"v" * 1048576, number << 20) for number in range(8)]
-    errors.append(errno_of(os.fsync, victim))
+    errors = [harness.errno_of(os.pwrite, victim, b"v" * 1048576, number << 20) for number in range(8)]
+    errors.append(harness.errno_of(os.fsync, victim))
     # The loop driver's own word for this failure is ENOSPC, and block devices may say so.
     rig.check(set(errors) - {0} and set(errors) <= {0, errno.EIO, errno.ENOSPC}, f"writes to a full device: errors {errors}")
     rig.check(os.pread(fd, 10, 0) == b"k" * 10, "another file is not readable any more")
     os.unlink(os.path.join(folder, "filler"))
     # Space is back: after the error was told, new writes succeed.
-    errno_of(os.fsync, victim)
-    rig.equal(errno_of(os.pwrite, victim, b"w" * 4096, 0), 0, "a write after the error was told")
-    rig.equal(errno_of(os.fsync, victim), 0, "its fsync")
+    harness.errno_of(os.fsync, victim)
+    rig.equal(harness.errno_of(os.pwrite, victim, b"w" * 4096, 0), 0, "a write after the error was told")
+    rig.equal(harness.errno_of(os.fsync, victim), 0, "its fsync")
     os.close(victim)
     os.close(fd)
     mount.unmount()
@@ -96,15 +88,15 @@ def journal_write_fails(rig):
         except OSError as error:
             errors.append(error.errno)
             break
-        error = errno_of(os.fsync, fd)
-        again = errno_of(os.fsync, fd) if error else 0
+        error = harness.errno_of(os.fsync, fd)
+        again = harness.errno_of(os.fsync, fd) if error else 0
         os.close(fd)
         if error:
             errors += [error, again]
             break
     rig.check(errors and errors[0] in (errno.EIO, errno.EROFS), f"a failing journal: errors {errors}")
     rig.check(len(errors) < 2 or errors[1] == errno.EIO, f"a second fsync after the failure: {errors}")
-    rig.equal(errno_of(os.mkdir, os.path.join(mount.point, "late")), errno.EROFS, "mkdir after the failure")
+    rig.equal(harness.errno_of(os.mkdir, os.path.join(mount.point, "late")), errno.EROFS, "mkdir after the failure")
     stat = mount.stat()
     rig.check(stat["read_only"] and stat["read_only_reason"], f"elidefs stat does not tell: {stat['read_only_reason']!r}")
     rig.check(os.pread(kept, 10, 0) == b"k" * 10, "the mount is not readable any more")

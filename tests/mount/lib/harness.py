@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import queue
 import random
 import shutil
 import signal
@@ -16,6 +17,7 @@ import stat as stat_bits
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -62,6 +64,29 @@ def process_exists(pid):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def errno_of(call, *arguments, timeout=60):
+    """The errno of the OSError that the call raises, 0 if it returns. A call that does not come back is a Failure."""
+    results = queue.SimpleQueue()
+
+    def body():
+        try:
+            call(*arguments)
+            results.put(0)
+        except OSError as error:
+            results.put(error.errno)
+        except BaseException as error:
+            results.put(error)
+
+    threading.Thread(target=body, daemon=True).start()
+    try:
+        result = results.get(timeout=timeout)
+    except queue.Empty:
+        raise Failure(f"{call.__name__}: no end after {timeout} s") from None
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def hash_file(path):
@@ -153,6 +178,7 @@ class Rig:
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="elidefs_mount.", dir=os.environ.get("TMPDIR", "/var/tmp"))
         self.mounts = []
+        self.helpers = []  # Popen objects, killed last of all
         self.failures = []
         self.count = 0
 
@@ -230,15 +256,20 @@ class Rig:
             with contextlib.suppress(Exception):
                 os.kill(mount.pid, signal.SIGKILL)
                 wait_until(lambda mount=mount: not process_exists(mount.pid))
+        # Before the unmounts, which take the files' paths away; a loop device in use goes with its last user.
+        for name in os.listdir("/sys/block"):
+            with contextlib.suppress(OSError), open(f"/sys/block/{name}/loop/backing_file") as file:
+                if file.read().startswith(self.folder + "/"):
+                    subprocess.run(["losetup", "-d", f"/dev/{name}"], env=ENVIRONMENT, timeout=30, check=False)
         with open("/proc/self/mountinfo") as file:
             points = [line.split()[4] for line in file]
         for point in reversed(points):
             if point.startswith(self.folder + "/"):
                 subprocess.run(["umount", "-l", point], env=ENVIRONMENT, timeout=30, check=False)
-        for name in os.listdir("/sys/block"):
-            with contextlib.suppress(OSError), open(f"/sys/block/{name}/loop/backing_file") as file:
-                if file.read().startswith(self.folder + "/"):
-                    subprocess.run(["losetup", "-d", f"/dev/{name}"], env=ENVIRONMENT, timeout=30, check=False)
+        for helper in self.helpers:
+            helper.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                helper.wait(timeout=30)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
