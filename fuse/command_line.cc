@@ -36,7 +36,8 @@ Options, separated by commas:
   errors=remount-ro|continue|panic   what to do when the volume is found damaged (default remount-ro)
   max_threads=N        threads that take requests from the kernel (default 4)
   queues=N             hardware queues (default: one per CPU, at most 4)
-  write_behind_mib=N   memory for data that was accepted and not yet written (default 32)
+  write_behind_mib=N   memory for data that was accepted and not yet written (default 32);
+                       with writeback_cache the kernel holds that data
   suid, dev, noexec    as with mount(8); nosuid and nodev are the default
   debug                log more
 

@@ -147,7 +147,9 @@ VolumeOptions MakeVolumeOptions(const MountOptions& options) {
   volume.read_only = options.read_only;
   volume.errors = options.errors;
   volume.commit_interval_ms = options.commit_seconds * 1000;
-  volume.write_behind_bytes = static_cast<uint64_t>(options.write_behind_mib) << 20U;
+  // With the writeback cache the kernel keeps the pages until it has the answer: only one that comes from the device
+  // lets it record a failed write, and the daemon make it drop what was not stored.
+  volume.write_behind_bytes = options.writeback_cache ? 0 : static_cast<uint64_t>(options.write_behind_mib) << 20U;
   volume.hardware_queues = options.queues;
   volume.update_atime = options.update_atime;
   return volume;

@@ -40,6 +40,7 @@ TEST(MountOptionsTest, EveryOptionReachesTheVolume) {
   EXPECT_EQ(volume.errors, ErrorPolicy::kContinue);
   EXPECT_EQ(volume.hardware_queues, 2U);
   EXPECT_EQ(volume.write_behind_bytes, 128ULL << 20U);
+  EXPECT_EQ(MakeVolumeOptions(Parse("writeback_cache,write_behind_mib=128")).write_behind_bytes, 0U);
   EXPECT_EQ(MakeVolumeOptions(Parse("errors=panic")).errors, ErrorPolicy::kPanic);
   EXPECT_EQ(MakeVolumeOptions(Parse("errors=panic,errors=remount-ro")).errors, ErrorPolicy::kRemountReadOnly);
   EXPECT_EQ(MakeVolumeOptions(Parse("commit=86400")).commit_interval_ms, 86400000U);
