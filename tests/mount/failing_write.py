@@ -1,7 +1,7 @@
-"""A device that starts to fail under a mounted volume: a loop device over a sparse file on a small tmpfs that is full.
+"""Writes that fail on the device under a mounted volume, seen from the user: the whole path of device, daemon, kernel.
 
-Writes into holes of the file then fail, and writes over what is there succeed. Flushes that fail are injected by the
-simulator's tests; here the whole path is seen: device, daemon, kernel, user.
+The device is a loop device over a sparse file on a small tmpfs that is full (writes into holes of the file then fail, and
+writes over what is there succeed) or over the image of failing_store, which fails the writes that carry a mark.
 """
 
 import errno
@@ -10,6 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 import harness
+from failing_store import FailingStore
 
 
 def full_device(rig, size_mib, spare_mib, journal_sparse):
@@ -115,9 +116,105 @@ def journal_write_fails(rig):
     rig.detach(loop)
 
 
+MARK = b"never-stored"
+LOST = MARK * 4096
+OLD = b"o" * len(LOST)
+
+
+def opened(path, count, flags=os.O_RDWR):
+    return [os.open(path, flags) for _ in range(count)]
+
+
+def device_with_marked_writes_failing(rig):
+    store = FailingStore(rig)
+    return store, rig.loop(store.image), lambda: store.command(f"fail_write 1000000 {MARK.decode()}")
+
+
+def check_after(rig, loop, store, options, what):
+    """The volume was not harmed: what was written after the failure is there, of the failed write nothing."""
+    rig.check_clean(loop, what)
+    with rig.mounted(loop, options) as mount:
+        with open(os.path.join(mount.point, "victim"), "rb") as file:
+            rig.check(file.read() == b"a" * len(OLD), f"{what}: the write after the failure is not there")
+        with open(os.path.join(mount.point, "grown"), "rb") as file:
+            data = file.read()
+            rig.check(data.startswith(OLD) and MARK not in data, f"{what}: bytes of the failed write are in the file")
+    rig.detach(loop)
+    store.close()
+
+
+def write_behind_fails(rig):
+    """The default mode: EIO at the next sync or write, once for every descriptor that was open; then all is well."""
+    store, loop, start_failing = device_with_marked_writes_failing(rig)
+    mount = rig.mount(loop)
+    victim, grown = os.path.join(mount.point, "victim"), os.path.join(mount.point, "grown")
+    for path in (victim, grown):
+        with open(path, "wb") as file:
+            file.write(OLD)
+            os.fsync(file.fileno())
+    writer, by_sync, by_data_sync, by_write = opened(victim, 4)
+    start_failing()
+    # Acknowledged or not, the failure is known after the first sync.
+    rig.check(errno.EIO in (harness.errno_of(os.pwrite, writer, LOST, 0), harness.errno_of(os.fsync, writer)),
+              "neither the failed write nor its fsync reports it")
+    end = os.open(grown, os.O_RDWR)
+    rig.check(errno.EIO in (harness.errno_of(os.pwrite, end, LOST, len(OLD)), harness.errno_of(os.fdatasync, end)),
+              "neither the failed write beyond the end nor its fdatasync reports it")
+    store.command("ok")
+    rig.equal(harness.errno_of(os.fsync, by_sync), errno.EIO, "the first fsync of another descriptor")
+    rig.equal(harness.errno_of(os.fdatasync, by_data_sync), errno.EIO, "the first fdatasync of another descriptor")
+    rig.equal(harness.errno_of(os.pwrite, by_write, b"a", 0), errno.EIO, "the first write on another descriptor")
+    for fd in (writer, by_sync, by_data_sync, by_write):
+        rig.equal(harness.errno_of(os.fsync, fd), 0, "an fsync after the error was told")
+        rig.equal(harness.errno_of(os.pwrite, fd, b"a" * len(OLD), 0), 0, "a write after the error was told")
+        rig.equal(harness.errno_of(os.fsync, fd), 0, "its fsync")
+        os.close(fd)
+    os.close(end)
+    rig.check(not mount.stat()["read_only"], "a failed data write made the volume read-only")
+    mount.unmount()
+    check_after(rig, loop, store, "", "after failed writes")
+
+
+def kernel_writeback_fails(rig):
+    """With the writeback cache: EIO once per descriptor, and the kernel drops the pages that were not stored."""
+    store, loop, start_failing = device_with_marked_writes_failing(rig)
+    mount = rig.mount(loop, "writeback_cache")
+    victim, grown = os.path.join(mount.point, "victim"), os.path.join(mount.point, "grown")
+    for path in (victim, grown):
+        with open(path, "wb") as file:
+            file.write(OLD)
+            os.fsync(file.fileno())
+    writer, other, reader = opened(victim, 2) + opened(victim, 1, os.O_RDONLY)
+    start_failing()
+    rig.equal(harness.errno_of(os.pwrite, writer, LOST, 0), 0, "a write into the kernel's cache")
+    rig.check(os.pread(reader, len(MARK), 0) == MARK, "what the cache has taken is not readable")
+    end = os.open(grown, os.O_RDWR)
+    rig.equal(harness.errno_of(os.pwrite, end, LOST, len(OLD)), 0, "a write beyond the end into the kernel's cache")
+    for fd, name in ((writer, "the writer"), (other, "another descriptor"), (reader, "a reader"), (end, "the end's writer")):
+        rig.equal(harness.errno_of(os.fsync, fd), errno.EIO, f"the first fsync of {name}")
+        rig.equal(harness.errno_of(os.fsync, fd), 0, f"the second fsync of {name}")
+    rig.check(store.counters()["failed_writes"] > 0, "the device failed no write")
+    # The daemon asks the kernel from another thread, so that it may come a moment after the fsync.
+    rig.check(harness.wait_until(lambda: os.pread(reader, len(OLD), 0) == OLD), "reads give bytes that were never stored")
+    rig.check(harness.wait_until(lambda: MARK not in os.pread(end, 1 << 20, 0)), "reads beyond the old end give them")
+    late = os.open(victim, os.O_RDWR)
+    rig.equal(harness.errno_of(os.fsync, late), 0, "fsync of a descriptor opened after the error was told")
+    store.command("ok")
+    for fd in (writer, other, late):
+        rig.equal(harness.errno_of(os.pwrite, fd, b"a" * len(OLD), 0), 0, "a write after the error was told")
+        rig.equal(harness.errno_of(os.fsync, fd), 0, "its fsync")
+    for fd in (writer, other, reader, late, end):
+        os.close(fd)
+    rig.check(not mount.stat()["read_only"], "a failed writeback made the volume read-only")
+    mount.unmount()
+    check_after(rig, loop, store, "writeback_cache", "after failed writeback")
+
+
 def test(rig):
     data_write_fails(rig)
     journal_write_fails(rig)
+    write_behind_fails(rig)
+    kernel_writeback_fails(rig)
 
 
 harness.main(test)
