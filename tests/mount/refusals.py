@@ -3,6 +3,7 @@ an image without a changed byte.
 """
 
 import os
+import stat
 import struct
 import sys
 
@@ -13,9 +14,15 @@ SUPER = 1024
 COMPAT, INCOMPAT, RO_COMPAT = SUPER + 0x5C, SUPER + 0x60, SUPER + 0x64
 
 
-def refused(rig, image, words, what, options="", point=None):
-    """At least one of `words` must be in the message."""
-    before = harness.hash_file(image) if os.path.isfile(image) else None
+# Nothing is written behind the mount's back, so that a hash tells who wrote.
+QUIET = ["-E", "lazy_itable_init=0,lazy_journal_init=0"]
+
+
+def refused(rig, image, words, what, options="", point=None, hashed=None):
+    """At least one of `words` must be in the message. `hashed` (the image, if that is a file) must stay as it is."""
+    if hashed is None and os.path.exists(image) and stat.S_ISREG(os.stat(image).st_mode):
+        hashed = image
+    before = harness.hash_file(hashed) if hashed else None
     point = point or rig.new_folder()
     command = [harness.ELIDEFS, "mount"] + (["-o", options] if options else []) + [image, point]
     status, output = harness.run(*command, check=False, timeout=60)
@@ -24,8 +31,8 @@ def refused(rig, image, words, what, options="", point=None):
             harness.run("umount", "-l", point, check=False)
         return
     rig.check(any(word.lower() in output.lower() for word in words), f"{what}: the message names none of {words}: {output!r}")
-    if before is not None:
-        rig.equal(harness.hash_file(image), before, f"{what}: hash of the image")
+    if hashed:
+        rig.equal(harness.hash_file(hashed), before, f"{what}: hash of the image")
 
 
 def patch(path, offset, data):
@@ -156,29 +163,66 @@ def places(rig):
     refused(rig, "/dev/null", ["neither", "block device", "not a"], "a character device")
 
 
-def in_use(rig):
+BUSY = ["mounted", "in use", "busy"]
+
+
+def mounted_by_elidefs(rig):
     loop = rig.loop(rig.image(32))
-    busy = ["mounted", "in use", "busy"]
-    with rig.kernel_mounted(loop):
-        refused(rig, loop, busy, "a device that the kernel has mounted")
     with rig.mounted(loop) as mount:
-        refused(rig, loop, busy, "a device that elidefs has mounted")
-        refused(rig, loop, busy, "the same mount again", point=mount.point)
+        refused(rig, loop, BUSY, "a device that elidefs has mounted")
+        refused(rig, loop, BUSY, "the same mount again", point=mount.point)
         with open(os.path.join(mount.point, "alive"), "w") as file:
             file.write("yes")
     rig.check_clean(loop, "after the refused mounts")
     backing = rig.image(32)
     other = rig.loop(backing)
     with rig.mounted(other):
-        refused(rig, backing, ["loop"] + busy, "the file below a loop device in use")
-    with rig.mounted(rig.image(64)) as outer:
-        inner = os.path.join(outer.point, "inner")
-        with open(inner, "wb") as file:
-            file.truncate(8 << 20)
-        harness.run("mkfs.ext4", "-q", "-F", inner)
-        refused(rig, inner, ["elidefs"], "an image that lives on an elidefs mount")
+        refused(rig, backing, ["loop"] + BUSY, "the file below a loop device in use")
     rig.detach(loop)
     rig.detach(other)
+
+
+def mounted_by_kernel(rig):
+    """The message about an image names the loop device that the kernel has put over it."""
+    image = rig.image(32, *QUIET)
+    with rig.kernel_mounted(image) as point:
+        loop = harness.run("losetup", "--noheadings", "--output", "NAME", "--associated", image)[1].strip()
+        rig.check(loop.startswith("/dev/loop"), f"mount -o loop made no loop device: {loop!r}")
+        with open(os.path.join(point, "alive"), "w") as file:
+            file.write("yes")
+        harness.run("sync", "--file-system", point)
+        refused(rig, image, [loop], "an image that the kernel has mounted through a loop device")
+        refused(rig, loop, BUSY, "the loop device of a kernel's mount", hashed=image)
+        with open(os.path.join(point, "alive")) as file:
+            rig.equal(file.read(), "yes", "a file on the kernel's mount after the refusals")
+    rig.check_clean(image, "after the kernel's mount")
+    rig.mount(image).unmount()
+    loop = rig.loop(image)
+    with rig.kernel_mounted(loop) as point:
+        harness.run("sync", "--file-system", point)
+        refused(rig, loop, BUSY, "a device that the kernel has mounted", hashed=image)
+        refused(rig, image, [loop], "the file below a device that the kernel has mounted")
+    rig.detach(loop)
+
+
+def on_an_elidefs_mount(rig):
+    for options in ("", "writeback_cache"):
+        with rig.mounted(rig.image(64), options) as outer:
+            inner = os.path.join(outer.point, "inner")
+            with open(inner, "wb") as file:
+                file.truncate(8 << 20)
+            harness.run("mkfs.ext4", "-q", "-F", inner)
+            refused(rig, inner, ["elidefs"], "an image that lives on an elidefs mount")
+            link = rig.new_path("link")
+            os.symlink(inner, link)
+            refused(rig, link, ["elidefs"], "a link to an image on an elidefs mount")
+            loop = rig.loop(inner)
+            refused(rig, loop, ["elidefs"], "a loop device over an image on an elidefs mount", hashed=inner)
+            second = rig.loop(loop)
+            refused(rig, second, ["elidefs"], "a loop device over one over an image on an elidefs mount", hashed=inner)
+            refused(rig, loop, ["elidefs"], "the same, read-only", options="ro", hashed=inner)
+            rig.detach(second)
+            rig.detach(loop)
 
 
 def test(rig):
@@ -186,7 +230,9 @@ def test(rig):
     external_journal(rig)
     damage(rig)
     places(rig)
-    in_use(rig)
+    mounted_by_elidefs(rig)
+    mounted_by_kernel(rig)
+    on_an_elidefs_mount(rig)
 
 
 harness.main(test)
