@@ -7,6 +7,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 option(ELIDEFS_TESTS "Build the tests" ON)
+option(ELIDEFS_PRECOMPILE "Precompile the headers that most sources include" ON)
 set(ELIDEFS_SANITIZE "" CACHE STRING "Value of -fsanitize=, empty for none")
 
 if(NOT CMAKE_BUILD_TYPE)
@@ -15,7 +16,8 @@ endif()
 
 find_program(ELIDEFS_CCACHE ccache)
 if(ELIDEFS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ELIDEFS_CCACHE})
+  # ccache follows precompiled headers only when told so.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${ELIDEFS_CCACHE})
 endif()
 
 find_package(Threads REQUIRED)
@@ -33,13 +35,13 @@ set(ELIDEFS_ABSL absl::status absl::statusor absl::strings absl::flat_hash_map a
 add_library(elidefs_flags INTERFACE)
 target_compile_options(elidefs_flags INTERFACE ${ELIDEFS_WARNINGS}
   $<$<CXX_COMPILER_ID:Clang>:${ELIDEFS_CLANG_WARNINGS}>
-  $<$<CONFIG:RelWithDebInfo>:-O2;-g1>)
+  $<$<CONFIG:RelWithDebInfo>:-g1>)
 
 # Under a sanitizer programs start without address randomisation: the shadow memory of the compilers' run-time libraries
 # does not fit kernels that randomise mmap by more than 28 bits.
 set(ELIDEFS_LAUNCHER "")
 if(ELIDEFS_SANITIZE)
-  add_compile_options(-fsanitize=${ELIDEFS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -UNDEBUG
+  add_compile_options(-fsanitize=${ELIDEFS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -UNDEBUG -O1
     -Wno-maybe-uninitialized)  # g++ 12 sees some in instrumented Abseil containers that are not there
   add_link_options(-fsanitize=${ELIDEFS_SANITIZE})
   add_compile_definitions(ELIDEFS_SANITIZED=1)
@@ -54,6 +56,16 @@ if(ELIDEFS_SANITIZE)
   # CMake runs both test discovery and tests through this.
   set(CMAKE_CROSSCOMPILING_EMULATOR ${ELIDEFS_LAUNCHER})
 endif()
+
+# elidefs_precompile(<target> [header...]): the common headers and those named.
+function(elidefs_precompile target)
+  if(ELIDEFS_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled.h ${ARGN})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE -fpch-preprocess)  # for ccache
+    endif()
+  endif()
+endfunction()
 
 # The .cc files below `folder`, without those named after it (relative to the source tree), become sources of `target`.
 # A folder without any gets an empty one, since CMake refuses a library without sources.
@@ -78,6 +90,7 @@ function(elidefs_layer folder)
   foreach(layer ${ARGN})
     target_link_libraries(elidefs_${folder} PUBLIC elidefs_${layer})
   endforeach()
+  elidefs_precompile(elidefs_${folder})
   if(folder STREQUAL "blockio")
     target_link_libraries(elidefs_${folder} PRIVATE PkgConfig::URING)
   endif()
@@ -89,6 +102,7 @@ function(elidefs_daemon name folder)
   elidefs_sources(elidefs_${folder} ${folder} ${folder}/main.cc)
   target_include_directories(elidefs_${folder} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_link_libraries(elidefs_${folder} PUBLIC elidefs_core PkgConfig::FUSE3 PRIVATE elidefs_flags)
+  elidefs_precompile(elidefs_${folder})
   target_compile_definitions(elidefs_${folder} PUBLIC ELIDEFS_VERSION="${PROJECT_VERSION}")
   file(GLOB main CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/main.cc)
   if(main)
