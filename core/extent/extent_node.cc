@@ -100,6 +100,18 @@ uint32_t ExtentNode::CountUpTo(LogicalBlock logical) const {
   return low;
 }
 
+ExtentSlot ExtentNode::Get(uint32_t slot) const {
+  ExtentSlot entry;
+  std::memcpy(entry.data(), SlotBytes(slot), entry.size());
+  return entry;
+}
+
+void ExtentNode::Assign(absl::Span<const ExtentSlot> entries) {
+  RemoveAt(0, this->entries());
+  for (uint32_t slot = 0; slot < entries.size(); ++slot) Put(slot, entries[slot]);
+  SetEntries(static_cast<uint32_t>(entries.size()));
+}
+
 void ExtentNode::Initialize(uint32_t max_entries, uint32_t depth) {
   header()->eh_magic = kExtentMagic;
   header()->eh_entries = 0;
@@ -109,7 +121,7 @@ void ExtentNode::Initialize(uint32_t max_entries, uint32_t depth) {
 }
 
 void ExtentNode::InsertAt(uint32_t slot, const ExtentSlot& entry) {
-  assert(!full() && slot <= entries());
+  assert(slot <= entries());
   std::memmove(SlotBytes(slot + 1), SlotBytes(slot), (entries() - slot) * sizeof(ExtentLeaf));
   Put(slot, entry);
   SetEntries(entries() + 1);
@@ -125,7 +137,6 @@ void ExtentNode::RemoveAt(uint32_t slot, uint32_t count) {
 
 void ExtentNode::MoveTail(uint32_t slot, ExtentNode other) {
   const uint32_t count = entries() - slot;
-  assert(other.entries() + count <= other.max());
   std::memcpy(other.SlotBytes(other.entries()), SlotBytes(slot), count * sizeof(ExtentLeaf));
   other.SetEntries(other.entries() + count);
   RemoveAt(slot, count);
@@ -144,6 +155,7 @@ ExtentOwner MakeExtentOwner(VolumeContext* context, Inode& inode) {
   owner.metadata_content = inode.IsDirectory() || inode.IsSymlink();
   owner.root = inode.block_area.data();
   owner.blocks_512 = &inode.blocks_512;
+  owner.shape = &inode.extent_shape;
   owner.has_extents = inode.HasExtents();
   return owner;
 }
@@ -192,13 +204,6 @@ absl::Status CheckExtentEntries(const ExtentOwner& owner, BlockNumber block, Ext
     if (free_from > upper) return EntryError(owner, block, slot, "beyond the next node's first block");
   }
   return absl::OkStatus();
-}
-
-bool ExtentPath::all_full() const {
-  for (const ExtentLevel& level : levels) {
-    if (!level.node.full()) return false;
-  }
-  return true;
 }
 
 absl::StatusOr<ExtentLevel> ReadExtentChild(const ExtentOwner& owner, const ExtentLevel& parent, uint32_t slot,
@@ -251,6 +256,32 @@ absl::StatusOr<ExtentPath> DescendExtents(const ExtentOwner& owner, LogicalBlock
     ELIDEFS_ASSIGN_OR_RETURN(ExtentLevel child, ReadExtentChild(owner, level, level.slot, path.upper));
     path.levels.push_back(std::move(child));
   }
+}
+
+absl::StatusOr<ExtentPath> DescendToNeighbour(const ExtentOwner& owner, const ExtentPath& path, bool right) {
+  const size_t level = path.levels.size() - 1;
+  size_t turn = level;  // one below the lowest level on which the way can go further to that side
+  for (; turn > 0; --turn) {
+    const ExtentLevel& parent = path.levels[turn - 1];
+    if (right ? parent.slot + 1 < parent.node.entries() : parent.slot > 0) break;
+  }
+  ExtentPath neighbour;
+  if (turn == 0) return neighbour;
+  neighbour.levels.reserve(level + 1);
+  for (size_t i = 0; i <= level; ++i) {
+    if (i < turn) {
+      neighbour.levels.push_back(path.levels[i]);
+    } else {
+      const ExtentLevel& parent = neighbour.levels.back();
+      ELIDEFS_ASSIGN_OR_RETURN(ExtentLevel child, ReadExtentChild(owner, parent, parent.slot, neighbour.upper));
+      child.slot = right || child.node.entries() == 0 ? 0 : child.node.entries() - 1;
+      neighbour.levels.push_back(std::move(child));
+    }
+    ExtentLevel& here = neighbour.levels.back();
+    if (i + 1 == turn) here.slot = right ? here.slot + 1 : here.slot - 1;
+    if (i < level && here.slot + 1 < here.node.entries()) neighbour.upper = here.node.Key(here.slot + 1);
+  }
+  return neighbour;
 }
 
 }  // namespace elidefs::core

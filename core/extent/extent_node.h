@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/cache/block_cache.h"
 #include "core/inode/inode.h"
 #include "core/ondisk/inode_layout.h"
@@ -56,7 +57,6 @@ class ExtentNode {
   uint32_t entries() const { return header()->eh_entries; }
   uint32_t max() const { return header()->eh_max; }
   uint32_t depth() const { return header()->eh_depth; }
-  bool full() const { return entries() >= max(); }
   LogicalBlock Key(uint32_t slot) const { return reinterpret_cast<const Le32*>(SlotBytes(slot))->Get(); }
   Extent At(uint32_t slot) const;          // depth 0
   BlockNumber Child(uint32_t slot) const;  // depth > 0
@@ -64,11 +64,17 @@ class ExtentNode {
   uint32_t CountUpTo(LogicalBlock logical) const;
 
   void Initialize(uint32_t max_entries, uint32_t depth);
-  void SetEntries(uint32_t entries) { header()->eh_entries = static_cast<uint16_t>(entries); }
+  void SetEntries(uint32_t entries) {
+    header()->eh_entries = static_cast<uint16_t>(entries);
+    if (entries > max()) SetMax(entries);
+  }
+  void SetMax(uint32_t entries) { header()->eh_max = static_cast<uint16_t>(entries); }
   void SetDepth(uint32_t depth) { header()->eh_depth = static_cast<uint16_t>(depth); }
   void SetKey(uint32_t slot, LogicalBlock key) { reinterpret_cast<Le32*>(SlotBytes(slot))->Set(key); }
   void Put(uint32_t slot, const ExtentSlot& entry) { std::memcpy(SlotBytes(slot), entry.data(), entry.size()); }
-  // The node is not full.
+  ExtentSlot Get(uint32_t slot) const;
+  // These entries and no others. Here and below, eh_max rises with the entries; that they fit is the caller's matter.
+  void Assign(absl::Span<const ExtentSlot> entries);
   void InsertAt(uint32_t slot, const ExtentSlot& entry);
   // Closes the gap and zeroes what falls free.
   void RemoveAt(uint32_t slot, uint32_t count);
@@ -91,6 +97,7 @@ struct ExtentOwner {
   bool metadata_content = false;  // the mapped blocks are journaled metadata (directories, symlinks)
   uint8_t* root = nullptr;        // block_area
   uint64_t* blocks_512 = nullptr;
+  ExtentShape* shape = nullptr;
   bool has_extents = false;
 
   const Geometry& geometry() const { return context->geometry; }
@@ -125,12 +132,13 @@ struct ExtentPath {
   std::vector<ExtentLevel> levels;    // the root first; at most kExtentMaxDepth + 1
   uint64_t upper = kLogicalBlockEnd;  // where the next leaf begins
   ExtentLevel& leaf() { return levels.back(); }
-  bool all_full() const;
 };
 
 // The path to the leaf that holds or would hold `logical`. Every node on it is checked. EUCLEAN, EIO; EOPNOTSUPP for
 // inodes without extents.
 absl::StatusOr<ExtentPath> DescendExtents(const ExtentOwner& owner, LogicalBlock logical);
+// The path to the node on the last level of `path` that lies beside its last node; without levels if there is none.
+absl::StatusOr<ExtentPath> DescendToNeighbour(const ExtentOwner& owner, const ExtentPath& path, bool right);
 // Reads and checks the node below slot `slot` of `parent`; `lower` and `upper` bound its keys.
 absl::StatusOr<ExtentLevel> ReadExtentChild(const ExtentOwner& owner, const ExtentLevel& parent, uint32_t slot,
                                             uint64_t upper);

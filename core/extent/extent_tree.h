@@ -1,6 +1,14 @@
 // ExtentTree: logical to physical mapping of one inode, in the format of Documentation/filesystems/ext4 ("Extent
 // Tree"), any depth. Stateless over the inode's block_area and the BlockCache; the inode's mutex is held by the caller.
 // Every node read is checked (magic, depth, order, ranges inside the volume and outside system blocks, checksum).
+//
+// Whatever the order of insertions, conversions and truncates, a tree made here is as narrow and as low as e2fsck wants
+// it (extent_shape.h: the criterion and why it can be met): full nodes pass entries on to neighbours, the level gets a
+// node when it is full, and loses one when there is a node's worth of unused entries. A change writes the nodes of its
+// path, new ones, and at one level a window of neighbours, bounded by the block size. An append to a full last leaf
+// leaves it and its neighbours alone. Where the journal lacks room for a window the tree stays wider, until a later
+// change near that place finds room. The rule needs a count over the whole tree, made once for each inode in memory
+// when first a node below the root is full or loses entries.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +64,8 @@ class ExtentTree {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
 
   // Worst-case credits of one Insert or ConvertToWritten at the current depth (tree blocks, their bitmaps and
-  // descriptors; not the inode, not the data blocks' bitmaps).
+  // descriptors; not the inode, not the data blocks' bitmaps). A window that takes more extends the handle or is
+  // done without.
   uint32_t InsertCredits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // Worst-case new tree blocks of one Insert.
   uint32_t InsertPromiseBlocks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);

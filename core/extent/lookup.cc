@@ -4,11 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "core/extent/extent_edit.h"
 #include "core/extent/extent_node.h"
 #include "core/extent/extent_tree.h"
 
 namespace elidefs::core {
 namespace {
+
+constexpr uint32_t kRootEntries = (kInodeBlockBytes - sizeof(ExtentHeader)) / sizeof(ExtentLeaf);
 
 Mapping MappingFrom(const Extent& extent, LogicalBlock logical) {
   const uint32_t skipped = logical - extent.logical;
@@ -32,7 +35,8 @@ absl::Status CheckUsedExtent(const ExtentOwner& owner, const ExtentLevel& leaf, 
 void ExtentTree::InitializeRoot(Inode& inode) {
   inode.block_area.fill(0);
   ExtentNode root(inode.block_area.data());
-  root.Initialize((kInodeBlockBytes - sizeof(ExtentHeader)) / sizeof(ExtentLeaf), 0);
+  root.Initialize(kRootEntries, 0);
+  inode.extent_shape = {};
 }
 
 absl::StatusOr<Mapping> ExtentTree::Lookup(LogicalBlock logical) {
@@ -75,12 +79,22 @@ absl::Status ExtentTree::ForEach(LogicalBlock first, const std::function<bool(co
   return absl::OkStatus();
 }
 
+uint32_t WindowCredits(const VolumeContext& context, uint32_t depth) {
+  if (depth == 0) return 0;
+  // With one level of blocks there are no more than the root has entries.
+  if (depth == 1) return kRootEntries + 1;
+  // What a window of nodes and their parents takes, but no large part of a small journal: a handle does other things
+  // too, and others want theirs.
+  const uint32_t capacity = (context.geometry.block_bytes - sizeof(ExtentHeader)) / sizeof(ExtentLeaf);
+  return std::min(WindowNodes(capacity) + 2 * depth, context.journal->max_handle_credits() / 4);
+}
+
 uint32_t ExtentTree::InsertCredits() const {
   // Every node of a path of `depth` blocks below the root is modified and split, and the tree grows by a level; a new
   // node costs itself, a bitmap and a descriptor. One level more than now: the tree may have grown since the caller
   // asked.
   const uint32_t depth = std::min<uint32_t>(ExtentNode(inode_->block_area.data()).depth(), kExtentMaxDepth) + 1;
-  return depth + 3 * (depth + 1);
+  return depth + 3 * (depth + 1) + WindowCredits(*context_, depth - 1);
 }
 
 uint32_t ExtentTree::InsertPromiseBlocks() const {

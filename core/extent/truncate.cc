@@ -31,51 +31,11 @@ uint32_t BlocksToFree(const ExtentOwner& owner, const Extent& extent, LogicalBlo
   return static_cast<uint32_t>(blocks);
 }
 
-// Takes an empty leaf out of the tree, and the index nodes that become empty with it.
-absl::Status RemoveEmptyNodes(const ExtentOwner& owner, Handle& handle, ExtentPath& path) {
-  while (path.levels.size() > 1 && path.leaf().node.entries() == 0) {
-    ELIDEFS_RETURN_IF_ERROR(FreeExtentNode(owner, handle, path.leaf().block()));
-    path.levels.pop_back();
-    ExtentLevel& parent = path.leaf();
-    parent.node.RemoveAt(parent.slot, 1);
-    if (parent.node.entries() > 0) {
-      // An empty leaf on the disk need not be the last child.
-      if (parent.slot == 0) PropagateFirstKey(owner, handle, path, path.levels.size() - 1);
-      SealExtentLevel(owner, handle, parent);
-    }
-  }
-  ExtentLevel& root = path.levels.front();
-  if (root.node.entries() == 0) root.node.SetDepth(0);
-  return absl::OkStatus();
-}
-
-// While the last leaf fits into the one before it, moves its extents there. Like the height of the tree, its width is
-// what e2fsck looks at. Only as far as the handle's credits reach: the tree is right without it.
-absl::Status MergeLastLeaves(const ExtentOwner& owner, Handle& handle) {
-  constexpr uint32_t kMergeCredits = 2 + kNodeFreeCredits;
-  constexpr uint32_t kLater = kExtentMaxDepth * kNodeFreeCredits + ExtentTree::kCallerCredits;
-  while (EnsureCredits(handle, kMergeCredits + kLater)) {
-    ELIDEFS_ASSIGN_OR_RETURN(ExtentPath path, DescendExtents(owner, kLogicalBlockEnd - 1));
-    if (path.levels.size() < 2) break;
-    ExtentLevel& leaf = path.leaf();
-    ExtentLevel& parent = path.levels[path.levels.size() - 2];
-    if (parent.slot == 0) break;  // the leaf before has another parent
-    ELIDEFS_ASSIGN_OR_RETURN(ExtentLevel left,
-                             ReadExtentChild(owner, parent, parent.slot - 1, parent.node.Key(parent.slot)));
-    if (left.node.entries() + leaf.node.entries() > left.node.max()) break;
-    ELIDEFS_RETURN_IF_ERROR(FreeExtentNode(owner, handle, leaf.block()));
-    leaf.node.MoveTail(0, left.node);
-    SealExtentLevel(owner, handle, left);
-    parent.node.RemoveAt(parent.slot, 1);
-    SealExtentLevel(owner, handle, parent);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first) {
   const ExtentOwner owner = MakeExtentOwner(context_, *inode_);
+  bool freed = false;
   // Ends: every round frees at least one block or one node.
   while (true) {
     ELIDEFS_ASSIGN_OR_RETURN(ExtentPath path, DescendExtents(owner, kLogicalBlockEnd - 1));
@@ -84,6 +44,7 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
       if (path.levels.size() == 1) break;
       if (!EnsureCredits(handle, StepCredits(owner, path, 0) + kCallerCredits)) return false;
       ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, path));
+      freed = true;
       continue;
     }
     const uint32_t slot = leaf.node.entries() - 1;
@@ -92,6 +53,7 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
     const uint32_t blocks = BlocksToFree(owner, extent, first);
     if (!EnsureCredits(handle, StepCredits(owner, path, blocks) + kCallerCredits)) return false;
     extent.length -= blocks;
+    freed = true;
     // Checks that the blocks are a file's and in use; nothing of the tree has changed when it fails.
     ELIDEFS_RETURN_IF_ERROR(
         context_->blocks->Free(handle, BlockRange{extent.physical + extent.length, blocks}, owner.metadata_content));
@@ -100,6 +62,7 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
       leaf.node.Put(slot, EncodeExtent(extent));
     } else {
       leaf.node.RemoveAt(slot, 1);
+      CountEntries(owner, leaf, -1);
     }
     if (leaf.node.entries() > 0 || path.levels.size() == 1) {
       SealExtentLevel(owner, handle, leaf);
@@ -107,10 +70,13 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
       ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, path));
     }
   }
-  ELIDEFS_RETURN_IF_ERROR(MergeLastLeaves(owner, handle));
-  if (!EnsureCredits(handle, kExtentMaxDepth * kNodeFreeCredits + kCallerCredits)) return false;
-  ELIDEFS_RETURN_IF_ERROR(LowerExtentTree(owner, handle));
-  return true;
+  const uint32_t later = kExtentMaxDepth * kNodeFreeCredits + kCallerCredits;
+  if (!EnsureCredits(handle, later)) return false;
+  // The rest of the handle serves to make the tree as narrow as e2fsck wants it.
+  CreditAllowance allowance{&handle, handle.credits_left() - later};
+  ELIDEFS_RETURN_IF_ERROR(NarrowExtentTree(owner, handle, kLogicalBlockEnd - 1, /*removed=*/true, allowance));
+  // A handle of its own may have the credits that this one has spent.
+  return !freed || IsNarrow(owner);
 }
 
 }  // namespace elidefs::core

@@ -16,6 +16,7 @@
 #include "blockio/ticket.h"
 #include "core/cache/block_cache.h"
 #include "core/data/inode_io.h"
+#include "core/extent/extent_shape.h"
 #include "core/geometry.h"
 #include "core/journal/journal.h"
 #include "core/ondisk/inode_layout.h"
@@ -56,7 +57,8 @@ class Inode : public std::enable_shared_from_this<Inode> {
   Timestamp crtime ABSL_GUARDED_BY(mutex);
   uint16_t extra_bytes ABSL_GUARDED_BY(mutex) = 0;  // i_extra_isize
   std::array<uint8_t, kInodeBlockBytes> block_area
-      ABSL_GUARDED_BY(mutex) = {};  // i_block: extent root, symlink, device
+      ABSL_GUARDED_BY(mutex) = {};                  // i_block: extent root, symlink, device
+  ExtentShape extent_shape ABSL_GUARDED_BY(mutex);  // of the tree below block_area
   // In-inode xattr bytes and unknown extra fields live in the inode-table buffer only; Write keeps them.
   BufferRef table_buffer ABSL_GUARDED_BY(mutex);  // the inode-table block; held for the life of the object
   uint32_t table_offset_bytes ABSL_GUARDED_BY(mutex) = 0;

@@ -169,6 +169,7 @@ void Decode(const Geometry& geometry, const RawInode& raw, Inode& inode) ABSL_EX
   inode.version = raw.i_version_lo;
   if (ELIDEFS_HAS_FIELD(inode.extra_bytes, i_version_hi)) inode.version |= uint64_t{raw.i_version_hi} << 32U;
   std::memcpy(inode.block_area.data(), raw.i_block, kInodeBlockBytes);
+  inode.extent_shape = {};
   DecodeTimes(raw, inode);
 }
 

@@ -59,9 +59,7 @@ class MappingRig {
 std::vector<uint8_t> MakeMappingImage(uint32_t size_mib, const std::string& mke2fs_options,
                                       const std::string& debugfs_commands);
 InodeNumber InodeOfPath(const std::vector<uint8_t>& image, const std::string& path);
-// What e2fsck -fn complains about; empty for a sound volume. Not its remark that a tree's nodes could be fuller: a tree
-// that is filled in random order, extent by extent, gets it (the kernel's buffered writes avoid it by entering in
-// order).
+// What e2fsck -fn complains about or remarks; empty for a sound volume.
 std::string Complaints(const std::vector<uint8_t>& image);
 
 // The image after `work` ran on a kernel mount of it in `directory`; needs root. `mount_options` may be empty.

@@ -1,0 +1,96 @@
+// Keeps the levels of an extent tree as full as extent_shape.h says, after entries were removed.
+#include <utility>
+
+#include "base/error.h"
+#include "core/extent/extent_edit.h"
+#include "core/extent/extent_window.h"
+
+namespace elidefs::core {
+namespace {
+
+constexpr uint32_t kNodeFreeCredits = 3;  // bitmap, descriptor, revoke
+
+// The lowest depth whose nodes have too much excess; -1: none.
+int TooWideDepth(const ExtentOwner& owner) {
+  if (!owner.shape->known) return -1;
+  const uint32_t root_depth = ExtentNode(owner.root).depth();
+  for (uint32_t depth = 0; depth < root_depth; ++depth) {
+    if (owner.shape->excess[depth] > owner.BlockNodeCapacity()) return static_cast<int>(depth);
+  }
+  return -1;
+}
+
+// False if nothing is gained within reach.
+absl::StatusOr<bool> ReduceExcess(const ExtentOwner& owner, Handle& handle, LogicalBlock logical, uint32_t depth,
+                                  CreditAllowance& allowance) {
+  ELIDEFS_ASSIGN_OR_RETURN(ExtentPath path, DescendExtents(owner, logical));
+  const size_t level = path.levels.size() - 1 - depth;
+  path.levels.resize(level + 1);
+  const uint32_t capacity = owner.BlockNodeCapacity();
+  const int64_t surplus = owner.shape->excess[depth] - capacity;
+  ExtentWindowSearch search(owner, path);
+  bool one_less = false;
+  while (true) {
+    one_less = search.nodes() > 1 && search.unused() >= capacity;
+    const uint32_t unused_each = (search.unused() + search.nodes() - 1) / search.nodes();
+    const uint32_t left = search.nodes() * ExtentExcess(capacity, capacity - unused_each);
+    if (one_less || static_cast<int64_t>(search.excess()) - left >= surplus) break;
+    if (search.nodes() >= 2 * WindowNodes(capacity)) return false;
+    const absl::StatusOr<bool> wider = search.Widen();
+    // What cannot be read here is reported to whoever needs it.
+    if (!wider.ok() || !*wider) return false;
+  }
+  ExtentWindow window = search.Take();
+  if (window.paths.size() < 2) return false;
+  if (!allowance.Take(window.Credits() + (one_less ? static_cast<uint32_t>(level) * kNodeFreeCredits : 0))) {
+    return false;
+  }
+  SpreadExtentWindow(owner, handle, window, 0, {}, nullptr, one_less);
+  if (one_less) ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, window.paths.back()));
+  return true;
+}
+
+absl::Status CountBelow(const ExtentOwner& owner, const ExtentLevel& parent, uint64_t upper, ExtentShape* shape) {
+  for (uint32_t slot = 0; slot < parent.node.entries(); ++slot) {
+    const uint64_t child_upper = slot + 1 < parent.node.entries() ? parent.node.Key(slot + 1) : upper;
+    ELIDEFS_ASSIGN_OR_RETURN(const ExtentLevel child, ReadExtentChild(owner, parent, slot, child_upper));
+    shape->excess[child.node.depth()] += ExtentExcess(owner.BlockNodeCapacity(), child.node.entries());
+    // Ends: the depth decreases, which ReadExtentChild checks.
+    if (child.node.depth() > 0) ELIDEFS_RETURN_IF_ERROR(CountBelow(owner, child, child_upper, shape));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CountExtentShape(const ExtentOwner& owner) {
+  if (owner.shape->known) return absl::OkStatus();
+  ExtentLevel root;
+  root.node = ExtentNode(owner.root);
+  ExtentShape shape;
+  if (root.node.depth() > 0) ELIDEFS_RETURN_IF_ERROR(CountBelow(owner, root, kLogicalBlockEnd, &shape));
+  shape.known = true;
+  *owner.shape = shape;
+  return absl::OkStatus();
+}
+
+bool IsNarrow(const ExtentOwner& owner) {
+  return TooWideDepth(owner) < 0;
+}
+
+absl::Status NarrowExtentTree(const ExtentOwner& owner, Handle& handle, LogicalBlock logical, bool removed,
+                              CreditAllowance& allowance) {
+  if (ExtentNode(owner.root).depth() == 0) return absl::OkStatus();
+  if (removed) CountExtentShape(owner).IgnoreError();
+  // Ends: every round lessens the excess.
+  for (int depth = TooWideDepth(owner); depth >= 0; depth = TooWideDepth(owner)) {
+    const int64_t before = owner.shape->excess[depth];
+    ELIDEFS_ASSIGN_OR_RETURN(const bool changed,
+                             ReduceExcess(owner, handle, logical, static_cast<uint32_t>(depth), allowance));
+    if (!changed || owner.shape->excess[depth] >= before) break;
+    removed = true;
+  }
+  return removed ? LowerExtentTree(owner, handle) : absl::OkStatus();
+}
+
+}  // namespace elidefs::core
