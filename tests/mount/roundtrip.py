@@ -1,6 +1,7 @@
 """What one side writes the other reads: elidefs and the kernel's ext4, for every block size, with e2fsck as the judge."""
 
 import os
+import random
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
@@ -63,6 +64,31 @@ def elidefs_to_kernel(rig, block_bytes):
     os.unlink(reference)
 
 
+def random_order(rig, block_bytes, seed=1):
+    """Many extents that come in random order: e2fsck has nothing to remark on the tree, and the kernel reads it."""
+    image = rig.image(256, "-b", block_bytes)
+    offsets = list(range(0, 64 << 20, 8192))
+    random.Random(seed).shuffle(offsets)
+    with rig.mounted(image) as mount, open(os.path.join(mount.point, "file"), "wb", buffering=0) as file:
+        for number, offset in enumerate(offsets):
+            os.pwrite(file.fileno(), offset.to_bytes(8, "little") * 512, offset)
+            if number % 1000 == 999:
+                os.fsync(file.fileno())
+    rig.check_clean(image, f"{block_bytes}: every second block in random order, seed {seed}")
+    with rig.kernel_mounted(image, "ro") as point, open(os.path.join(point, "file"), "rb") as file:
+        right = all(file.read(8192)[:4096] == offset.to_bytes(8, "little") * 512 for offset in sorted(offsets))
+        rig.check(right, f"{block_bytes}: random order, seed {seed}: read by the kernel")
+    with rig.kernel_mounted(image) as point, open(os.path.join(point, "file"), "r+b", buffering=0) as file:
+        for offset in offsets[::9]:
+            os.pwrite(file.fileno(), b"k" * 4096, offset + 4096)
+        expected = harness.tree(point)
+    with rig.mounted(image) as mount:
+        found = harness.tree(mount.point)
+    rig.check(not harness.differences(expected, found),
+              f"{block_bytes}: random order continued by the kernel:\n" + harness.differences(expected, found))
+    os.unlink(image)
+
+
 def compare(rig, expected, found, what):
     def comparable(tree):
         # Without mtime and inode number; a directory's link count stays.
@@ -76,6 +102,8 @@ def test(rig):
     for block_bytes in (1024, 2048, 4096):
         kernel_to_elidefs(rig, block_bytes)
         elidefs_to_kernel(rig, block_bytes)
+    for block_bytes in (1024, 4096):
+        random_order(rig, block_bytes)
 
 
 harness.main(test)
