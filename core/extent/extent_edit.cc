@@ -129,7 +129,7 @@ absl::Status ReplaceExtents(const ExtentOwner& owner, Handle& handle, ExtentPath
   if (placement.has_value()) {
     std::vector<ExtentSlot> added;
     for (uint32_t i = in_place; i < new_count; ++i) added.push_back(EncodeExtent(merged[i]));
-    placement->CarryOut(handle, std::move(added), std::move(nodes));
+    ELIDEFS_RETURN_IF_ERROR(placement->CarryOut(handle, std::move(added), std::move(nodes)));
   }
   return NarrowExtentTree(owner, handle, merged.front().logical, new_count < old_count, allowance);
 }

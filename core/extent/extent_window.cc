@@ -80,8 +80,8 @@ ExtentWindow ExtentWindowSearch::TakeOneSide() {
   return Take();
 }
 
-void SpreadExtentWindow(const ExtentOwner& owner, Handle& handle, ExtentWindow& window, uint32_t position,
-                        absl::Span<const ExtentSlot> added, ExtentLevel* fresh, bool drop_last) {
+absl::Status SpreadExtentWindow(const ExtentOwner& owner, Handle& handle, ExtentWindow& window, uint32_t position,
+                                absl::Span<const ExtentSlot> added, ExtentLevel* fresh, bool drop_last) {
   std::vector<ExtentSlot> entries;
   std::vector<ExtentLevel*> nodes;
   for (size_t i = 0; i < window.paths.size(); ++i) {
@@ -105,8 +105,11 @@ void SpreadExtentWindow(const ExtentOwner& owner, Handle& handle, ExtentWindow& 
   for (ExtentPath& path : window.paths) {
     if (EntriesOf(path) > 0) CorrectKeys(path, &changed);
   }
+  // Before its parent is sealed: the key of the emptied node may be out of order there.
+  if (drop_last) ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, window.paths.back()));
   for (const ExtentLevel* level : changed) SealExtentLevel(owner, handle, *level);
   for (size_t i = 0; i < used; ++i) SealExtentLevel(owner, handle, *nodes[i]);
+  return absl::OkStatus();
 }
 
 }  // namespace elidefs::core

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/extent/extent_node.h"
@@ -55,9 +56,9 @@ class ExtentWindowSearch {
 
 // Spreads the window's entries, with `added` before the one at `position` (counted over all nodes), so that all nodes
 // have about the same number of unused entries. `fresh` (may be null), which has no entry above it yet, becomes the one
-// after `home`. With `drop_last` the last node is left empty, unsealed and still in its parent. Corrects the keys
-// above. The entries fit, and are at least as many as nodes.
-void SpreadExtentWindow(const ExtentOwner& owner, Handle& handle, ExtentWindow& window, uint32_t position,
-                        absl::Span<const ExtentSlot> added, ExtentLevel* fresh, bool drop_last);
+// after `home`. With `drop_last` the last node goes, for which 3 credits a level are due. Corrects the keys above. The
+// entries fit, and are at least as many as nodes. Fails only with `drop_last`, on damage that the allocator reports.
+absl::Status SpreadExtentWindow(const ExtentOwner& owner, Handle& handle, ExtentWindow& window, uint32_t position,
+                                absl::Span<const ExtentSlot> added, ExtentLevel* fresh, bool drop_last);
 
 }  // namespace elidefs::core

@@ -45,8 +45,7 @@ absl::StatusOr<bool> ReduceExcess(const ExtentOwner& owner, Handle& handle, Logi
   if (!allowance.Take(window.Credits() + (one_less ? static_cast<uint32_t>(level) * kNodeFreeCredits : 0))) {
     return false;
   }
-  SpreadExtentWindow(owner, handle, window, 0, {}, nullptr, one_less);
-  if (one_less) ELIDEFS_RETURN_IF_ERROR(RemoveEmptyNodes(owner, handle, window.paths.back()));
+  ELIDEFS_RETURN_IF_ERROR(SpreadExtentWindow(owner, handle, window, 0, {}, nullptr, one_less));
   return true;
 }
 

@@ -4,6 +4,8 @@
 #include <cassert>
 #include <utility>
 
+#include "base/error.h"
+
 namespace elidefs::core {
 namespace {
 
@@ -148,7 +150,7 @@ void Placement::SplitAtEdge(Handle& handle, size_t level, size_t split, const st
   SealExtentLevel(owner_, handle, left);
 }
 
-void Placement::CarryOut(Handle& handle, std::vector<ExtentSlot> entries, std::vector<BufferRef> nodes) {
+absl::Status Placement::CarryOut(Handle& handle, std::vector<ExtentSlot> entries, std::vector<BufferRef> nodes) {
   nodes_ = std::move(nodes);
   size_t level = path_.levels.size() - 1;
   uint32_t slot = slot_;
@@ -170,12 +172,14 @@ void Placement::CarryOut(Handle& handle, std::vector<ExtentSlot> entries, std::v
       position += step.window.paths[i].levels.back().node.entries();
     }
     if (step.kind == Kind::kShift) {
-      SpreadExtentWindow(owner_, handle, step.window, position, entries, nullptr, /*drop_last=*/false);
+      ELIDEFS_RETURN_IF_ERROR(
+          SpreadExtentWindow(owner_, handle, step.window, position, entries, nullptr, /*drop_last=*/false));
       break;
     }
     ExtentLevel fresh = TakeNewNode(path_.levels[level].node.depth());
     if (step.kind == Kind::kSpread) {
-      SpreadExtentWindow(owner_, handle, step.window, position, entries, &fresh, /*drop_last=*/false);
+      ELIDEFS_RETURN_IF_ERROR(
+          SpreadExtentWindow(owner_, handle, step.window, position, entries, &fresh, /*drop_last=*/false));
     } else {
       const size_t split = step.kind == Kind::kAppend ? slot : slot + entries.size();
       SplitAtEdge(handle, level, split, entries, slot, fresh);
@@ -185,6 +189,7 @@ void Placement::CarryOut(Handle& handle, std::vector<ExtentSlot> entries, std::v
     slot = path_.levels[level].slot + 1;
   }
   assert(nodes_.empty());
+  return absl::OkStatus();
 }
 
 }  // namespace elidefs::core

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/types/span.h"
+#include "absl/status/status.h"
 #include "core/extent/extent_edit.h"
 #include "core/extent/extent_node.h"
 #include "core/extent/extent_window.h"
@@ -21,7 +21,7 @@ class Placement {
   uint32_t new_nodes() const;
   bool grows() const { return steps_.back().kind == Kind::kGrow; }
   // `nodes`: new_nodes() zeroed blocks, which are used up.
-  void CarryOut(Handle& handle, std::vector<ExtentSlot> entries, std::vector<BufferRef> nodes);
+  absl::Status CarryOut(Handle& handle, std::vector<ExtentSlot> entries, std::vector<BufferRef> nodes);
 
  private:
   enum class Kind {

@@ -144,6 +144,17 @@ TEST_P(NarrowTree, ManyPlacesByTurnsThenOneByOne) {
   Finish();
 }
 
+// Full nodes as far as a window reaches: an insertion finds room nowhere near, and the level none for a split in
+// halves.
+TEST_P(NarrowTree, FewPlacesInAFullTree) {
+  Make(1, kManyExtents + 100);
+  for (uint32_t i = 0; i < kManyExtents; ++i) ASSERT_TRUE(file_->Insert(4 * i, 1, /*unwritten=*/false, 0));
+  for (uint32_t place = 1; place < 40; ++place) {
+    ASSERT_TRUE(file_->Insert(4 * (place * (kManyExtents / 40)) + 2, 1, /*unwritten=*/false, 0));
+  }
+  Finish();
+}
+
 // A journal that gives a handle little: what a level could not get it gets later.
 TEST_P(NarrowTree, RandomOrderWithASmallJournal) {
   const uint32_t seed = Seed(3);
@@ -171,6 +182,29 @@ TEST_P(NarrowTree, HolesFillUntilExtentsMerge) {
     for (const uint32_t logical : order) ASSERT_TRUE(file_->Insert(logical, 1, /*unwritten=*/false, base + logical));
     Finish();
   }
+}
+
+// Of three neighbours the last one goes, whose first extent then comes before those that the one before it gets: at no
+// time may the keys of their parent be sealed out of order.
+TEST_P(NarrowTree, TheNodeThatGoesHadTheMiddleExtent) {
+  Make(1, kExtents, "-J size=8 -E packed_meta_blocks=1");
+  const BlockNumber base = rig_->geometry().block_count - 12 * capacity() - 10;
+  const auto insert = [&](LogicalBlock logical) {
+    ASSERT_TRUE(file_->Insert(logical, 1, /*unwritten=*/false, base + logical));
+  };
+  const uint32_t leaf_blocks = 2 * capacity();
+  for (LogicalBlock logical = 0; logical < 6 * leaf_blocks; logical += 2) insert(logical);
+  // Every block between two extents makes them one.
+  const auto shrink = [&](uint32_t leaf, uint32_t extents) {
+    for (uint32_t i = 0; i < capacity() - extents; ++i) insert(leaf * leaf_blocks + 2 * i + 1);
+  };
+  shrink(3, capacity() - 7);
+  shrink(2, capacity() - 2);
+  shrink(0, 2);
+  const uint64_t nodes = file_->TreeBlocks();
+  shrink(1, capacity() - 5);
+  EXPECT_EQ(file_->TreeBlocks(), nodes - 1);
+  Finish();
 }
 
 TEST_P(NarrowTree, InsertionsConversionsAndTruncatesMixed) {
