@@ -187,7 +187,7 @@ TEST_P(NarrowTree, HolesFillUntilExtentsMerge) {
 // Of three neighbours the last one goes, whose first extent then comes before those that the one before it gets: at no
 // time may the keys of their parent be sealed out of order.
 TEST_P(NarrowTree, TheNodeThatGoesHadTheMiddleExtent) {
-  Make(1, kExtents, "-J size=8 -E packed_meta_blocks=1");
+  Make(1, 8000, "-J size=8 -E packed_meta_blocks=1");
   const BlockNumber base = rig_->geometry().block_count - 12 * capacity() - 10;
   const auto insert = [&](LogicalBlock logical) {
     ASSERT_TRUE(file_->Insert(logical, 1, /*unwritten=*/false, base + logical));
