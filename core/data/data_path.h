@@ -109,6 +109,7 @@ class DataPath {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void UndoMapping(WriteOperation& operation);
   void RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& operation);
+  void CommitToFreeSpace();
   absl::Status CleanTail(Inode& inode, LogicalBlock first_block_written) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void BuildImage(WriteOperation& operation, absl::Span<const uint8_t> data);

@@ -241,11 +241,13 @@ void DataPath::RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& oper
     MutexLock lock(volume_mutex_);
     waiting_for_space_.push_back(operation);
   }
-  // Freed blocks come back through SpaceFreed when the transaction is durable; an abort wakes the waiters as well.
-  context_->workers->Schedule([this] {
-    (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
-    SpaceFreed();
-  });
+  context_->workers->Schedule([this] { CommitToFreeSpace(); });
+}
+
+// Freed blocks come back through SpaceFreed when the transaction is durable; an abort wakes the waiters as well.
+void DataPath::CommitToFreeSpace() {
+  (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
+  SpaceFreed();
 }
 
 void DataPath::ReclaimSpace() {
@@ -253,11 +255,10 @@ void DataPath::ReclaimSpace() {
   // Behind the deletions that wait for a worker.
   std::promise<void> committed;
   context_->workers->Schedule([this, &committed] {
-    (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
+    CommitToFreeSpace();
     committed.set_value();
   });
   committed.get_future().wait();
-  SpaceFreed();
 }
 
 void DataPath::SpaceFreed() {

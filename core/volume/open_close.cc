@@ -94,15 +94,13 @@ absl::Status VolumeImpl::Initialize(std::unique_ptr<BlockDevice> device, const V
   context_.cache = std::make_unique<BlockCache>(context_.queue.get(), geometry.block_bytes, geometry.block_count,
                                                 options.metadata_cache_bytes);
   context_.workers = std::make_unique<WorkerPool>(options.worker_threads, "elidefs-work");
+  std::vector<BlockRange> journal_blocks;
   if ((geometry.feature_compat & kCompatHasJournal) != 0) {
-    ELIDEFS_RETURN_IF_ERROR(OpenJournalAndRecover());
+    ELIDEFS_ASSIGN_OR_RETURN(journal_blocks, OpenJournalAndRecover());
   }
   ELIDEFS_RETURN_IF_ERROR(LoadMetadata());
   ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
-  if (context_.journal != nullptr) {
-    ELIDEFS_ASSIGN_OR_RETURN(const std::vector<BlockRange> journal_blocks, JournalMap());
-    ELIDEFS_RETURN_IF_ERROR(context_.groups->AddSystemBlocks(journal_blocks));
-  }
+  ELIDEFS_RETURN_IF_ERROR(context_.groups->AddSystemBlocks(journal_blocks));
   CreateParts(internals);
   if (context_.read_only) {
     context_.journal.reset();
@@ -158,13 +156,14 @@ absl::StatusOr<std::vector<BlockRange>> VolumeImpl::JournalMap() {
   return map;
 }
 
-absl::Status VolumeImpl::OpenJournalAndRecover() {
+absl::StatusOr<std::vector<BlockRange>> VolumeImpl::OpenJournalAndRecover() {
   // The journal inode is found through the descriptors as they are before the replay; a checkpoint may have been cut
   // short in them, but a descriptor never crosses a sector.
   ELIDEFS_RETURN_IF_ERROR(LoadMetadata());
   ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
+  ELIDEFS_ASSIGN_OR_RETURN(std::vector<BlockRange> journal_blocks, JournalMap());
   JournalOptions journal_options;
-  ELIDEFS_ASSIGN_OR_RETURN(journal_options.log_map, JournalMap());
+  journal_options.log_map = journal_blocks;
   journal_options.commit_interval_ms = options_.commit_interval_ms;
   journal_options.planted = context_.planted;
   journal_options.logger = context_.logger;
@@ -203,7 +202,7 @@ absl::Status VolumeImpl::OpenJournalAndRecover() {
     return CorruptionError("the journal holds a superblock of another geometry; run e2fsck");
   }
   context_.geometry = geometry;
-  return absl::OkStatus();
+  return journal_blocks;
 }
 
 absl::Status VolumeImpl::KeepOverlay(const absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>& overlay) {

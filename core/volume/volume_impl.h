@@ -73,7 +73,8 @@ class VolumeImpl final : public Volume {
   absl::Status Initialize(std::unique_ptr<BlockDevice> device, const VolumeOptions& options,
                           const VolumeInternals& internals);
   absl::StatusOr<SuperBlock> ReadSuperBlock();
-  absl::Status OpenJournalAndRecover();
+  // Returns the journal's own blocks.
+  absl::StatusOr<std::vector<BlockRange>> OpenJournalAndRecover();
   absl::Status KeepOverlay(const absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>& overlay);
   absl::Status LoadMetadata();
   void CreateParts(const VolumeInternals& internals);
