@@ -14,16 +14,15 @@ FAILURE_LINES = 24
 TELLING = re.compile(r"Failure$|^WARNING: ThreadSanitizer|^=+\d+=+ERROR|runtime error:|^Traceback|^FAIL|Assertion|^\S+: error")
 
 
-def failed(case):
-    status = case.get("status")
-    if status == "run":
-        return False
-    skipped = case.find("skipped")
-    return status == "fail" or skipped is None or not skipped.get("message", "").startswith("SKIP_")
-
-
 def passed(case):
     return case.get("status") == "run"
+
+
+def failed(case):
+    if passed(case):
+        return False
+    skipped = case.find("skipped")
+    return case.get("status") == "fail" or skipped is None or not skipped.get("message", "").startswith("SKIP_")
 
 
 def telling_part(output):

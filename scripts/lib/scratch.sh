@@ -8,7 +8,7 @@ mounts_below() {
   while read -r _ _ _ _ point _; do
     point=$(printf '%b' "$point")
     if [[ $point == "$1" || $point == "$1"/* ]]; then printf '%s\n' "$point"; fi
-  done </proc/self/mountinfo | sed -n '1!G;h;$p'
+  done </proc/self/mountinfo | tac
 }
 
 # Loop devices with a backing file below $1, also a deleted one.

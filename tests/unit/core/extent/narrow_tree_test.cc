@@ -66,6 +66,13 @@ class NarrowTree : public testing::TestWithParam<uint32_t> {
     return positions;
   }
 
+  std::vector<uint32_t> Shuffled(uint32_t count, uint32_t seed) const {
+    std::vector<uint32_t> positions = Ascending(count);
+    std::mt19937 random(seed);
+    std::shuffle(positions.begin(), positions.end(), random);
+    return positions;
+  }
+
   std::unique_ptr<MappingRig> rig_;
   std::unique_ptr<ModelledFile> file_;
 };
@@ -74,10 +81,7 @@ TEST_P(NarrowTree, RandomOrder) {
   const uint32_t seed = Seed(1);
   SCOPED_TRACE(Replay(seed));
   Make(seed, kManyExtents);
-  std::vector<uint32_t> positions = Ascending(kManyExtents);
-  std::mt19937 random(seed);
-  std::shuffle(positions.begin(), positions.end(), random);
-  InsertAll(positions);
+  InsertAll(Shuffled(kManyExtents, seed));
   Finish();
 }
 
@@ -160,10 +164,7 @@ TEST_P(NarrowTree, RandomOrderWithASmallJournal) {
   const uint32_t seed = Seed(3);
   SCOPED_TRACE(Replay(seed));
   Make(seed, kExtents, absl::StrCat("-J size=", block_bytes() / 1024));
-  std::vector<uint32_t> positions = Ascending(kExtents);
-  std::mt19937 random(seed);
-  std::shuffle(positions.begin(), positions.end(), random);
-  InsertAll(positions);
+  InsertAll(Shuffled(kExtents, seed));
   Finish();
 }
 
@@ -173,9 +174,7 @@ TEST_P(NarrowTree, HolesFillUntilExtentsMerge) {
     const uint32_t seed = Seed(percent);
     SCOPED_TRACE(Replay(seed));
     Make(seed, kExtents, "-J size=8 -E packed_meta_blocks=1");
-    std::vector<uint32_t> order = Ascending(kExtents);
-    std::mt19937 random(seed);
-    std::shuffle(order.begin(), order.end(), random);
+    std::vector<uint32_t> order = Shuffled(kExtents, seed);
     order.resize(order.size() * percent / 100);
     // Block and position agree, so that neighbours merge; nodes lie at the other end.
     const BlockNumber base = rig_->geometry().block_count - kExtents - 10;
@@ -252,10 +251,7 @@ TEST_P(NarrowTree2k, RandomOrder) {
   const uint32_t seed = Seed(2);
   SCOPED_TRACE(Replay(seed));
   Make(seed);
-  std::vector<uint32_t> positions = Ascending(kExtents);
-  std::mt19937 random(seed);
-  std::shuffle(positions.begin(), positions.end(), random);
-  InsertAll(positions);
+  InsertAll(Shuffled(kExtents, seed));
   Finish();
 }
 

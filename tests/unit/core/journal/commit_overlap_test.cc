@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -66,16 +67,29 @@ struct CountingWaiter {
   }
 };
 
-TEST(Journal, OverlappingCommitsShareTheirFlushes) {
+// A mounted volume whose flushes from now on wait at a gate.
+struct GatedVolume {
+  GatedVolume() {
+    stack.Mount();
+    before = gate.arrived();
+    gate.AllowUpTo(before);
+  }
+
   const TestVolume& volume = SmallVolume();
-  auto memory = MemoryDevice::FromBytes(volume.bytes, {.volatile_cache = true});
+  std::unique_ptr<MemoryDevice> memory = MemoryDevice::FromBytes(volume.bytes, {.volatile_cache = true});
   FlushGate gate;
-  auto device =
-      blockio::FaultDevice::Create(memory.get(), [&](const DeviceRequest& request) { return gate.Decide(request); });
-  Stack stack(device.get(), volume);
-  stack.Mount();
-  const uint64_t before = gate.arrived();
-  gate.AllowUpTo(before);
+  std::unique_ptr<blockio::FaultDevice> device =
+      blockio::FaultDevice::Create(memory.get(), [this](const DeviceRequest& request) { return gate.Decide(request); });
+  Stack stack{device.get(), volume};
+  uint64_t before = 0;  // flushes that had arrived by then
+};
+
+TEST(Journal, OverlappingCommitsShareTheirFlushes) {
+  GatedVolume gated;
+  const TestVolume& volume = gated.volume;
+  FlushGate& gate = gated.gate;
+  Stack& stack = gated.stack;
+  const uint64_t before = gated.before;
   constexpr uint32_t kCommits = 12;
   std::deque<CountingWaiter> waiters;
   for (uint32_t number = 1; number <= kCommits; ++number) {
@@ -124,15 +138,11 @@ TEST(Journal, ManyCallersShareCommits) {
 
 // A handle of the next transaction that stays open must not delay the transaction before.
 TEST(Journal, APostLeftToACommitThatWaitsForItsHandlesIsIssuedAfterAll) {
-  const TestVolume& volume = SmallVolume();
-  auto memory = MemoryDevice::FromBytes(volume.bytes, {.volatile_cache = true});
-  FlushGate gate;
-  auto device =
-      blockio::FaultDevice::Create(memory.get(), [&](const DeviceRequest& request) { return gate.Decide(request); });
-  Stack stack(device.get(), volume);
-  stack.Mount();
-  const uint64_t before = gate.arrived();
-  gate.AllowUpTo(before);
+  GatedVolume gated;
+  const TestVolume& volume = gated.volume;
+  FlushGate& gate = gated.gate;
+  Stack& stack = gated.stack;
+  const uint64_t before = gated.before;
   CountingWaiter first(stack.WriteBlocks({volume.free_blocks[0]}, 1));
   EXPECT_EQ(stack.journal->Commit(&first.waiter), CommitOutcome::kStarted);
   gate.WaitForFlush(before + 1);
@@ -149,15 +159,11 @@ TEST(Journal, APostLeftToACommitThatWaitsForItsHandlesIsIssuedAfterAll) {
 }
 
 TEST(Journal, ANewTransactionRunsWhileOneIsWritten) {
-  const TestVolume& volume = SmallVolume();
-  auto memory = MemoryDevice::FromBytes(volume.bytes, {.volatile_cache = true});
-  FlushGate gate;
-  auto device =
-      blockio::FaultDevice::Create(memory.get(), [&](const DeviceRequest& request) { return gate.Decide(request); });
-  Stack stack(device.get(), volume);
-  stack.Mount();
-  const uint64_t before = gate.arrived();
-  gate.AllowUpTo(before);
+  GatedVolume gated;
+  const TestVolume& volume = gated.volume;
+  FlushGate& gate = gated.gate;
+  Stack& stack = gated.stack;
+  const uint64_t before = gated.before;
   const TransactionId first = stack.WriteBlocks({volume.free_blocks[0]}, 0xA1);
   CountingWaiter waiter(first);
   EXPECT_EQ(stack.journal->Commit(&waiter.waiter), CommitOutcome::kStarted);
@@ -167,7 +173,7 @@ TEST(Journal, ANewTransactionRunsWhileOneIsWritten) {
   gate.AllowUpTo(~0ULL);
   EXPECT_TRUE(waiter.WaitForSuccess());
   // Only the first is in the log: its snapshot, not what the block became later.
-  auto ours = MemoryDevice::FromBytes(memory->bytes(), {.volatile_cache = true});
+  auto ours = MemoryDevice::FromBytes(gated.memory->bytes(), {.volatile_cache = true});
   Stack again(ours.get(), volume);
   EXPECT_EQ(again.Mount().transactions, 1U);
   EXPECT_EQ(again.ReadFromDevice(volume.free_blocks[0])[5], 0xA1);
