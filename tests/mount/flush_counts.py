@@ -86,8 +86,9 @@ def test(rig):
         for files, size_bytes in ((32, 4096), (32, MIB), (1024, 4096)):
             for sync in ("fdatasync", "fsync"):
                 plain_load(rig, mount, loop, files, size_bytes, sync, direct=False)
-        plain_load(rig, mount, loop, 32, 65536, "fdatasync", direct=True)
-        plain_load(rig, mount, loop, 1024, 4096, "fdatasync", direct=True)
+        for sync in ("fdatasync", "fsync"):
+            plain_load(rig, mount, loop, 32, 65536, sync, direct=True)
+            plain_load(rig, mount, loop, 1024, 4096, sync, direct=True)
         one_file(rig, mount, loop)
     rig.check_clean(loop, "after the plain loads")
     rig.detach(loop)
