@@ -1,6 +1,5 @@
 #include "blockio/device/file_source.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/fs.h>
@@ -14,8 +13,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -28,6 +27,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/error.h"
+#include "blockio/device/loop_devices.h"
+#include "blockio/device/sysfs.h"
 
 namespace elidefs::blockio {
 namespace {
@@ -39,34 +40,16 @@ constexpr int kMaxStackDepth = 8;
 constexpr int kBlockLockAttempts = 20;
 constexpr auto kBlockLockDelay = std::chrono::milliseconds(25);
 
-std::optional<std::string> ReadLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!file || !std::getline(file, line)) return std::nullopt;
-  return line;
-}
-
-std::vector<std::string> ListDirectory(const std::string& path) {
-  std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), &closedir);
-  if (directory == nullptr) return names;
-  while (const dirent* entry = readdir(directory.get())) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  return names;
-}
-
-// The sysfs folder of the whole disk: a partition's queue limits are its parent's.
-std::string DiskFolder(dev_t device) {
-  std::string folder = absl::StrCat("/sys/dev/block/", major(device), ":", minor(device));
-  if (access(absl::StrCat(folder, "/partition").c_str(), F_OK) == 0) absl::StrAppend(&folder, "/..");
-  return folder;
-}
-
 uint64_t QueueLimit(dev_t device, absl::string_view name, uint64_t fallback) {
   const std::optional<std::string> line = ReadLine(absl::StrCat(DiskFolder(device), "/queue/", name));
   uint64_t value = 0;
   return line.has_value() && absl::SimpleAtoi(absl::StripAsciiWhitespace(*line), &value) ? value : fallback;
+}
+
+// The disk's name below /sys/block.
+std::string DiskName(dev_t device) {
+  std::error_code error;
+  return std::filesystem::canonical(DiskFolder(device), error).filename().string();
 }
 
 bool IsElidefsMount(dev_t device) {
@@ -87,11 +70,12 @@ bool LivesOnElidefsAt(dev_t device, int depth) {
   if (depth > kMaxStackDepth) return false;
   if (IsElidefsMount(device)) return true;
   const std::string disk = DiskFolder(device);
-  if (const auto backing = ReadLine(absl::StrCat(disk, "/loop/backing_file")); backing.has_value()) {
+  if (const std::optional<LoopDevice> loop = ReadLoopDevice(DiskName(device)); loop.has_value()) {
+    if (LivesOnElidefsAt(loop->filesystem, depth + 1)) return true;
     struct stat attributes {};
-    if (stat(backing->c_str(), &attributes) == 0) {
-      const dev_t below = S_ISBLK(attributes.st_mode) ? attributes.st_rdev : attributes.st_dev;
-      if (LivesOnElidefsAt(below, depth + 1)) return true;
+    if (stat(loop->backing_path.c_str(), &attributes) == 0 && S_ISBLK(attributes.st_mode) &&
+        LivesOnElidefsAt(attributes.st_rdev, depth + 1)) {
+      return true;
     }
   }
   for (const std::string& member : ListDirectory(absl::StrCat(disk, "/slaves"))) {
@@ -106,20 +90,6 @@ bool LivesOnElidefsAt(dev_t device, int depth) {
     }
   }
   return false;
-}
-
-// The name of an active loop device that the file backs, or empty. Writing below a loop device would corrupt its user.
-std::string LoopDeviceOver(const struct stat& file) {
-  for (const std::string& name : ListDirectory("/sys/block")) {
-    if (!absl::StartsWith(name, "loop")) continue;
-    const auto backing = ReadLine(absl::StrCat("/sys/block/", name, "/loop/backing_file"));
-    struct stat attributes {};
-    if (backing.has_value() && stat(backing->c_str(), &attributes) == 0 && attributes.st_dev == file.st_dev &&
-        attributes.st_ino == file.st_ino) {
-      return absl::StrCat("/dev/", name);
-    }
-  }
-  return "";
 }
 
 absl::Status OpenError(int error, const std::string& path, bool block_device) {
@@ -155,6 +125,39 @@ absl::Status Lock(int fd, const std::string& path, const FileDeviceOptions& opti
       return ErrnoError(EBUSY, absl::StrCat(path, ": already in use by another elidefs; unmount that one first"));
     }
     std::this_thread::sleep_for(kBlockLockDelay);
+  }
+  return absl::OkStatus();
+}
+
+// A file is not written below a loop device's user.
+absl::Status RefuseBelowLoopDevice(const struct stat& file, const std::string& path) {
+  for (const LoopDevice& loop : ListLoopDevices()) {
+    if (!loop.IsOver(file)) continue;
+    return ErrnoError(EBUSY, absl::StrCat(path, ": in use as the backing file of ", loop.name, "; use ", loop.name,
+                                          " instead, or detach it (losetup -d ", loop.name, ")"));
+  }
+  return absl::OkStatus();
+}
+
+// Nor a loop device beside another one over the same bytes, or over a file that an elidefs serves by itself. For that
+// the file is locked as well, shared: disjoint loop devices over one file may be used at the same time.
+absl::Status ClaimBackingFile(const LoopDevice& loop, const std::string& path, OwnedFd* lock) {
+  for (const LoopDevice& other : ListLoopDevices()) {
+    if (other.name == loop.name || !other.Overlaps(loop)) continue;
+    return ErrnoError(EBUSY, absl::StrCat(path, ": ", other.name, " is over the same file (", loop.backing_path,
+                                          "); detach one of them (losetup -d ", other.name, ")"));
+  }
+  *lock = OwnedFd(open(loop.backing_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat attributes {};
+  if (lock->get() < 0 || fstat(lock->get(), &attributes) != 0 || !loop.IsOver(attributes)) {
+    return ErrnoError(EBUSY, absl::StrCat(path, ": its backing file has no name here any more (", loop.backing_path,
+                                          "), so it cannot be told whether somebody else writes it; detach ", loop.name,
+                                          " and attach the file by a name that exists"));
+  }
+  while (flock(lock->get(), LOCK_SH | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    return ErrnoError(EBUSY, absl::StrCat(path, ": its backing file (", loop.backing_path,
+                                          ") is in use by another elidefs; unmount that one first"));
   }
   return absl::OkStatus();
 }
@@ -253,10 +256,10 @@ absl::StatusOr<FileSource> OpenFileSource(const std::string& path, const FileDev
   }
   if (options.exclusive) {
     ELIDEFS_RETURN_IF_ERROR(Lock(source.fd.get(), path, options, is_block_device));
-    if (!is_block_device && !options.read_only) {
-      if (const std::string loop = LoopDeviceOver(attributes); !loop.empty()) {
-        return ErrnoError(EBUSY, absl::StrCat(path, ": in use as the backing file of ", loop, "; use ", loop,
-                                              " instead, or detach it (losetup -d ", loop, ")"));
+    if (!is_block_device && !options.read_only) ELIDEFS_RETURN_IF_ERROR(RefuseBelowLoopDevice(attributes, path));
+    if (is_block_device && !options.read_only) {
+      if (const std::optional<LoopDevice> loop = ReadLoopDevice(DiskName(attributes.st_rdev)); loop.has_value()) {
+        ELIDEFS_RETURN_IF_ERROR(ClaimBackingFile(*loop, path, &source.backing_lock));
       }
     }
   }

@@ -31,6 +31,7 @@ class OwnedFd {
 
 struct FileSource {
   OwnedFd fd;
+  OwnedFd backing_lock;    // of a loop device's file
   dev_t block_device = 0;  // 0: an image file
   DeviceCapabilities capabilities;
 };
