@@ -22,6 +22,9 @@
 namespace elidefs::fuse {
 namespace {
 
+constexpr int kStatTimeoutMs = 20000;
+constexpr int kElsewhereIntervalMs = 1000;
+
 int Fail(const absl::Status& status) {
   fprintf(stderr, "elidefs: %s\n", std::string(status.message()).c_str());
   return 1;
@@ -38,13 +41,22 @@ absl::Status ExplainConnection(const absl::Status& status, const MountEntry& mou
   if (error == EACCES || error == EPERM) {
     return ErrnoError(error, absl::StrCat(mount.mountpoint, ": only its owner and root may do this"));
   }
+  if (error == ECONNRESET || error == EPIPE) {
+    return ErrnoError(error, absl::StrCat(mount.mountpoint,
+                                          ": its daemon ended or refused before it answered; if it has died, "
+                                          "'elidefs unmount ",
+                                          mount.mountpoint, "' removes the mount"));
+  }
+  if (error == ETIMEDOUT) {
+    return ErrnoError(error, absl::StrCat(mount.mountpoint, ": its daemon does not answer; is it stopped?"));
+  }
   return status;
 }
 
-absl::StatusOr<std::string> Ask(const std::string& mountpoint, std::string_view request) {
+absl::StatusOr<std::string> Ask(const std::string& mountpoint, std::string_view request, int timeout_ms) {
   ELIDEFS_ASSIGN_OR_RETURN(const MountEntry mount, FindElidefsMount(mountpoint));
   ELIDEFS_ASSIGN_OR_RETURN(const std::string path, SocketPathOf(mount));
-  absl::StatusOr<std::string> answer = ControlCall(path, request);
+  absl::StatusOr<std::string> answer = ControlCall(path, request, timeout_ms);
   if (!answer.ok()) return ExplainConnection(answer.status(), mount);
   return answer;
 }
@@ -121,12 +133,22 @@ int UnmountWithoutDaemon(const MountEntry& mount, const absl::Status& why) {
 absl::Status UnmountAndWait(const MountEntry& mount, ControlClient* client) {
   ELIDEFS_RETURN_IF_ERROR(client->Send("wait"));
   ELIDEFS_ASSIGN_OR_RETURN(const std::string registered, client->ReadLine());
-  if (registered != "waiting") return ErrnoError(EIO, registered);
+  if (registered != "waiting") {
+    return ErrnoError(EIO, absl::StrCat(mount.mountpoint, ": ", std::string(absl::StripPrefix(registered, "error: "))));
+  }
   ELIDEFS_ASSIGN_OR_RETURN(const pid_t process, client->ServerProcess());
   const ProcessHandle daemon(process);
   const Progress progress(absl::StrCat("waiting until ", mount.source, " is written"));
   ELIDEFS_RETURN_IF_ERROR(UnmountDevice(mount.mountpoint, mount.device));
-  absl::StatusOr<std::string> result = client->ReadLine();
+  absl::StatusOr<std::string> result = client->ReadLine(kElsewhereIntervalMs);
+  while (StatusToErrno(result.status()) == ETIMEDOUT) {
+    if (const std::string place = MountedElsewhere(mount); !place.empty()) {
+      return ErrnoError(
+          EBUSY, absl::StrCat("unmounted ", mount.mountpoint, ", but ", mount.source, " is still mounted on ", place,
+                              "; it is closed when that is unmounted too"));
+    }
+    result = client->ReadLine(kElsewhereIntervalMs);
+  }
   daemon.WaitForExit();
   if (!result.ok()) {
     return ErrnoError(EIO, absl::StrCat("the daemon of ", mount.source,
@@ -140,14 +162,14 @@ absl::Status UnmountAndWait(const MountEntry& mount, ControlClient* client) {
 }  // namespace
 
 int RunStat(const std::string& mountpoint, bool json) {
-  const absl::StatusOr<std::string> answer = Ask(mountpoint, json ? "stat" : "stat text");
+  const absl::StatusOr<std::string> answer = Ask(mountpoint, json ? "stat" : "stat text", kStatTimeoutMs);
   if (!answer.ok()) return Fail(answer.status());
   fwrite(answer->data(), 1, answer->size(), stdout);
   return fflush(stdout) == 0 ? 0 : 1;
 }
 
 int RunFlush(const std::string& mountpoint) {
-  const absl::StatusOr<std::string> answer = Ask(mountpoint, "flush");
+  const absl::StatusOr<std::string> answer = Ask(mountpoint, "flush", /*timeout_ms=*/-1);
   return answer.ok() ? 0 : Fail(answer.status());
 }
 

@@ -55,6 +55,7 @@ absl::Status CheckMountpoint(const std::string& mountpoint, const std::string& s
 
 // Makes both names absolute, since the daemon leaves the working directory, and checks what needs no daemon.
 absl::Status CheckArguments(Command* command, DaemonLog* log) {
+  if (command->source.empty()) return ErrnoError(EINVAL, "the source is empty: name an image file or a block device");
   const std::unique_ptr<char, decltype(&free)> source(realpath(command->source.c_str(), nullptr), &free);
   if (source == nullptr) return FileError(errno, command->source);
   command->source = source.get();

@@ -72,7 +72,8 @@ absl::Status Invalid(std::string_view option, std::string_view why) {
 absl::Status ApplyNumber(const NumberOption& known, std::string_view option, std::string_view value,
                          MountOptions* options) {
   uint32_t number = 0;
-  if (!absl::SimpleAtoi(std::string(value), &number) || number < known.minimum || number > known.maximum) {
+  const bool digits = value.find_first_not_of("0123456789") == std::string_view::npos;
+  if (!digits || !absl::SimpleAtoi(std::string(value), &number) || number < known.minimum || number > known.maximum) {
     return Invalid(option, absl::StrCat("wants a number from ", known.minimum, " to ", known.maximum));
   }
   options->*known.field = number;

@@ -5,8 +5,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -104,6 +106,30 @@ absl::StatusOr<std::vector<MountEntry>> ReadMountTable() {
   text << file.rdbuf();
   if (!file) return ErrnoError(EIO, "cannot read /proc/self/mountinfo");
   return ParseMountTable(text.str());
+}
+
+std::string MountedElsewhere(const MountEntry& unmounted) {
+  // A process's own table is as good as any other of its namespace.
+  std::set<std::string> namespaces_seen;
+  std::error_code error;
+  for (std::filesystem::directory_iterator folder("/proc", error), end; !error && folder != end;
+       folder.increment(error)) {
+    const std::string process = folder->path().filename().string();
+    if (process.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code unreadable;
+    const std::string name_space = std::filesystem::read_symlink(folder->path() / "ns/mnt", unreadable).string();
+    if (unreadable || !namespaces_seen.insert(name_space).second) continue;
+    std::ifstream file(folder->path() / "mountinfo");
+    std::stringstream text;
+    text << file.rdbuf();
+    for (const MountEntry& entry : ParseMountTable(text.str())) {
+      if (!entry.IsElidefs() || entry.device != unmounted.device || entry.source != unmounted.source) continue;
+      const std::string own = std::filesystem::read_symlink("/proc/self/ns/mnt", unreadable).string();
+      return name_space == own ? entry.mountpoint
+                               : absl::StrCat(entry.mountpoint, " in the mount namespace of process ", process);
+    }
+  }
+  return "";
 }
 
 const MountEntry* FindMount(const std::vector<MountEntry>& table, std::string_view mountpoint) {

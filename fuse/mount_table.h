@@ -24,6 +24,10 @@ struct MountEntry {
 std::vector<MountEntry> ParseMountTable(std::string_view text);
 absl::StatusOr<std::vector<MountEntry>> ReadMountTable();
 
+// Where else the elidefs volume of an entry that was unmounted is still mounted, for a message: another mount point, or
+// one in the mount namespace of some other process, as far as /proc shows that. Empty: nowhere.
+std::string MountedElsewhere(const MountEntry& unmounted);
+
 // The topmost mount on exactly `mountpoint`, nullptr if there is none.
 const MountEntry* FindMount(const std::vector<MountEntry>& table, std::string_view mountpoint);
 

@@ -62,6 +62,19 @@ absl::Status ServedMount::Close() {
                                                         absl::StrContains(reason, "e2fsck") ? "" : "; run e2fsck"));
 }
 
+// Until the mount is usable this process itself makes it busy; a stop that comes earlier is carried out then.
+void ServedMount::StopWhenStarted(std::string_view cause) {
+  {
+    MutexLock lock(start_mutex_);
+    if (!started_ && early_stop_.empty()) {
+      early_stop_ = std::string(cause);
+      log_->Info(absl::StrCat("stops as soon as the mount has started: ", early_stop_));
+      return;
+    }
+  }
+  Stop(cause);
+}
+
 void ServedMount::Stop(std::string_view cause) {
   log_->Info(absl::StrCat("unmounting ", command_.mountpoint, ": ", std::string(cause)));
   const absl::Status status = UnmountDevice(command_.mountpoint, device_);
@@ -114,11 +127,24 @@ void ServedMount::BecomeReady(StartupReport* report) {
   log_->Info(absl::StrCat("mounted ", command_.source, " on ", command_.mountpoint));
 }
 
+void ServedMount::FinishStart() {
+  std::string early_stop;
+  {
+    MutexLock lock(start_mutex_);
+    started_ = true;
+    early_stop = early_stop_;
+  }
+  if (!early_stop.empty()) Stop(early_stop);
+}
+
 int ServedMount::ServeUntilUnmounted(StartupReport* report) {
   absl::StatusOr<std::unique_ptr<SignalWatcher>> signals =
-      SignalWatcher::Start([this](int number) { Stop(strsignal(number)); });
+      SignalWatcher::Start([this](int number) { StopWhenStarted(strsignal(number)); });
   if (!signals.ok()) log_->Warning(std::string(signals.status().message()));
-  std::thread ready_thread([this, report] { BecomeReady(report); });
+  std::thread ready_thread([this, report] {
+    BecomeReady(report);
+    FinishStart();
+  });
   const absl::Status served = session_->Run();
   if (!served.ok()) {
     // Nobody serves the mount any more. Whoever waits on it, the ready thread included, is released when Close drops

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "elidefs/volume.h"
 #include "fuse/command_line.h"
 #include "fuse/control/server.h"
@@ -35,9 +36,11 @@ class ServedMount {
 
  private:
   void BecomeReady(StartupReport* report);  // on a thread of its own, beside the session's
+  void FinishStart();
   absl::Status StartControl();
   void RaiseReadahead();
   std::string AnswerControl(std::string_view request);
+  void StopWhenStarted(std::string_view cause);
   void Stop(std::string_view cause);  // unmounts through the kernel
 
   const Command command_;
@@ -49,6 +52,9 @@ class ServedMount {
   std::unique_ptr<ControlServer> control_;  // set by BecomeReady, used by others after that thread was joined
   bool ready_ = false;                      // likewise
   dev_t device_ = 0;                        // of the mount; set by Start
+  Mutex start_mutex_;
+  bool started_ ABSL_GUARDED_BY(start_mutex_) = false;
+  std::string early_stop_ ABSL_GUARDED_BY(start_mutex_);  // why to stop then; empty: go on
 };
 
 }  // namespace elidefs::fuse

@@ -1,5 +1,6 @@
 #include "fuse/control/client.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,9 +22,16 @@ absl::Status SystemError(int error, const std::string& what) {
   return ErrnoError(error, absl::StrCat(what, ": ", strerror(error)));
 }
 
-// Up to `size` bytes; 0 at the end.
-absl::StatusOr<size_t> Receive(int fd, char* buffer, size_t size) {
+// Up to `size` bytes; 0 at the end. A negative timeout waits for ever.
+absl::StatusOr<size_t> Receive(int fd, char* buffer, size_t size, int timeout_ms) {
   while (true) {
+    pollfd poll_fd = {fd, POLLIN, 0};
+    const int ready = poll(&poll_fd, 1, timeout_ms);
+    if (ready == 0) return ErrnoError(ETIMEDOUT, "no answer");
+    if (ready < 0) {
+      if (errno == EINTR) continue;
+      return SystemError(errno, "control socket");
+    }
     const ssize_t count = recv(fd, buffer, size, 0);
     if (count >= 0) return static_cast<size_t>(count);
     if (errno != EINTR) return SystemError(errno, "control socket");
@@ -59,11 +67,11 @@ absl::Status ControlClient::Send(std::string_view request) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ControlClient::ReadLine() {
+absl::StatusOr<std::string> ControlClient::ReadLine(int timeout_ms) {
   std::string line;
   while (line.size() < kMaxAnswerBytes) {
     char letter = 0;
-    ELIDEFS_ASSIGN_OR_RETURN(const size_t count, Receive(fd_, &letter, 1));
+    ELIDEFS_ASSIGN_OR_RETURN(const size_t count, Receive(fd_, &letter, 1, timeout_ms));
     if (count == 0) break;
     if (letter == '\n') return line;
     line += letter;
@@ -71,11 +79,11 @@ absl::StatusOr<std::string> ControlClient::ReadLine() {
   return ErrnoError(ECONNRESET, "the daemon ended without an answer");
 }
 
-absl::StatusOr<std::string> ControlClient::ReadAll() {
+absl::StatusOr<std::string> ControlClient::ReadAll(int timeout_ms) {
   std::string answer;
   while (answer.size() < kMaxAnswerBytes) {
     char buffer[4096];
-    ELIDEFS_ASSIGN_OR_RETURN(const size_t count, Receive(fd_, buffer, sizeof(buffer)));
+    ELIDEFS_ASSIGN_OR_RETURN(const size_t count, Receive(fd_, buffer, sizeof(buffer), timeout_ms));
     if (count == 0) break;
     answer.append(buffer, count);
   }
@@ -90,10 +98,10 @@ absl::StatusOr<pid_t> ControlClient::ServerProcess() const {
   return credentials.pid;
 }
 
-absl::StatusOr<std::string> ControlCall(const std::string& socket_path, std::string_view request) {
+absl::StatusOr<std::string> ControlCall(const std::string& socket_path, std::string_view request, int timeout_ms) {
   ELIDEFS_ASSIGN_OR_RETURN(ControlClient client, ControlClient::Connect(socket_path));
   ELIDEFS_RETURN_IF_ERROR(client.Send(request));
-  ELIDEFS_ASSIGN_OR_RETURN(std::string answer, client.ReadAll());
+  ELIDEFS_ASSIGN_OR_RETURN(std::string answer, client.ReadAll(timeout_ms));
   absl::string_view text = answer;
   if (absl::ConsumePrefix(&text, "error: ")) {
     return ErrnoError(EIO, std::string(absl::StripTrailingAsciiWhitespace(text)));

@@ -21,10 +21,11 @@ class ControlClient {
   ~ControlClient();
 
   absl::Status Send(std::string_view request);
-  // One line without its newline; ECONNRESET if the server ended first.
-  absl::StatusOr<std::string> ReadLine();
+  // One line without its newline; ECONNRESET if the server ended first, ETIMEDOUT if nothing came for so long
+  // (negative: waits for ever).
+  absl::StatusOr<std::string> ReadLine(int timeout_ms = -1);
   // Everything up to the end (at most 1 MiB); ECONNRESET if that is nothing.
-  absl::StatusOr<std::string> ReadAll();
+  absl::StatusOr<std::string> ReadAll(int timeout_ms = -1);
   // The process at the other end.
   absl::StatusOr<pid_t> ServerProcess() const;
 
@@ -34,6 +35,6 @@ class ControlClient {
 };
 
 // Sends `request` and returns the answer; an answer that starts with "error: " is a failure.
-absl::StatusOr<std::string> ControlCall(const std::string& socket_path, std::string_view request);
+absl::StatusOr<std::string> ControlCall(const std::string& socket_path, std::string_view request, int timeout_ms = -1);
 
 }  // namespace elidefs::fuse

@@ -96,6 +96,12 @@ absl::StatusOr<int> Listen(const std::string& path) {
   return listener;
 }
 
+std::pair<dev_t, ino_t> IdentityOf(const std::string& path) {
+  struct stat attributes {};
+  if (lstat(path.c_str(), &attributes) != 0) return {};
+  return {attributes.st_dev, attributes.st_ino};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const std::string& path, Answer answer) {
@@ -111,7 +117,11 @@ absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const std::s
 }
 
 ControlServer::ControlServer(std::string path, Answer answer, int listener, int stop_event)
-    : path_(std::move(path)), answer_(std::move(answer)), listener_(listener), stop_event_(stop_event) {
+    : path_(std::move(path)),
+      socket_file_(IdentityOf(path_)),
+      answer_(std::move(answer)),
+      listener_(listener),
+      stop_event_(stop_event) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -123,11 +133,12 @@ ControlServer::~ControlServer() {
 
 void ControlServer::StopServing() {
   if (!thread_.joinable()) return;
+  // The next mount may have got the same device number, and with it this name.
+  if (IdentityOf(path_) == socket_file_) unlink(path_.c_str());
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(stop_event_, &one, sizeof(one));
   thread_.join();
   workers_.Drain();
-  unlink(path_.c_str());
 }
 
 void ControlServer::Finish(std::string_view result) {

@@ -5,12 +5,15 @@
 // is answered with "waiting\n" at once and, when the volume is closed, with "closed\n" or "error: ...\n".
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -49,6 +52,7 @@ class ControlServer {
   void AddWaiter(int client);
 
   const std::string path_;
+  const std::pair<dev_t, ino_t> socket_file_;  // what `path_` names as long as it is ours
   const Answer answer_;
   const int listener_;
   const int stop_event_;
