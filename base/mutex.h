@@ -1,7 +1,9 @@
-// Mutex, MutexLock and CondVar: std::mutex with clang's thread-safety annotations.
+// Mutex, MutexLock, CondVar and Notification: std::mutex with clang's thread-safety annotations.
 //
 // Abseil's own Mutex is not used: Debian ships libabsl built without ThreadSanitizer hooks, so every use of it
 // would be reported as a race in the tsan preset (docs/decisions/0002-mutex.md). The annotation macros are Abseil's.
+// What blocks or schedules is defined in mutex.cc, thread.cc and clock.cc and nowhere inline: the simulator links
+// definitions of its own in their place (docs/decisions/0013-simulated-threads.md).
 #pragma once
 
 #include <chrono>
@@ -24,9 +26,9 @@ class ABSL_LOCKABLE Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
-  void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
-  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION();
+  void Unlock() ABSL_UNLOCK_FUNCTION();
+  bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true);
   // Tells the analysis, not the machine, that the caller holds this mutex (callbacks that run under a lock).
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
@@ -59,23 +61,33 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 class CondVar {
  public:
   // The caller holds `mutex`; it is released while waiting and held again on return. Spurious wake-ups happen.
-  void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    cond_.wait(lock);
-    lock.release();
-  }
+  void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // As Wait; returns false when the timeout passed first.
-  bool WaitFor(Mutex& mutex, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
-    const bool notified = cond_.wait_for(lock, timeout) == std::cv_status::no_timeout;
-    lock.release();
-    return notified;
-  }
-  void NotifyOne() { cond_.notify_one(); }
-  void NotifyAll() { cond_.notify_all(); }
+  bool WaitFor(Mutex& mutex, std::chrono::nanoseconds timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void NotifyOne();
+  void NotifyAll();
 
  private:
   std::condition_variable cond_;
+};
+
+// One event that happens once. The waiter may destroy it as soon as Wait returned.
+class Notification {
+ public:
+  void Notify() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    notified_ = true;
+    changed_.NotifyAll();
+  }
+  void Wait() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    while (!notified_) changed_.Wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool notified_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace elidefs

@@ -1,18 +1,12 @@
 #include "base/worker_pool.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <utility>
 
 namespace elidefs {
 
-WorkerPool::WorkerPool(size_t threads, std::string name) {
-  name.resize(std::min<size_t>(name.size(), 15));
-  for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) {
-    threads_.emplace_back([this] { Run(); });
-    pthread_setname_np(threads_.back().native_handle(), name.c_str());
-  }
+WorkerPool::WorkerPool(size_t threads, const std::string& name) {
+  for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) threads_.emplace_back(name, [this] { Run(); });
 }
 
 WorkerPool::~WorkerPool() {
@@ -21,7 +15,7 @@ WorkerPool::~WorkerPool() {
     stopping_ = true;
   }
   work_ready_.NotifyAll();
-  for (std::thread& thread : threads_) thread.join();
+  for (Thread& thread : threads_) thread.Join();
 }
 
 void WorkerPool::Schedule(absl::AnyInvocable<void()> task) {

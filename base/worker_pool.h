@@ -5,18 +5,18 @@
 #include <cstddef>
 #include <deque>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 
 namespace elidefs {
 
 class WorkerPool {
  public:
   // Starts `threads` threads (at least 1) named `name` (shown by ps -L; truncated to 15 bytes).
-  WorkerPool(size_t threads, std::string name);
+  WorkerPool(size_t threads, const std::string& name);
   // Runs every task that is still queued, then joins.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -38,7 +38,7 @@ class WorkerPool {
   std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<Thread> threads_;
 };
 
 }  // namespace elidefs

@@ -1,5 +1,6 @@
 #include "blockio/flush_ledger.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -38,6 +39,7 @@ Ticket FlushLedger::NeedOfCompletedWrite() const {
   // E2: sequentially consistent, as is the read-modify-write in Dispatched(). Any flush whose ticket was taken before
   // this load is counted as too early, which is at worst one flush too many and never one too few.
   const Ticket issued = issued_.load(std::memory_order_seq_cst);
+  if (bugs_.stale_issued) return stale_issued_.exchange(issued) + 1;
   return bugs_.need_is_issued ? issued : issued + 1;
 }
 
@@ -58,6 +60,9 @@ AwaitOutcome FlushLedger::Await(FlushWaiter* waiter) {
       waiter->error = EIO;
       return AwaitOutcome::kFailed;
     }
+    if (bugs_.joiner_returns_early && waiter->need <= issued_.load(std::memory_order_relaxed)) {
+      return AwaitOutcome::kElided;
+    }
     if (!Enqueue(waiter)) {
       ++counts_.joined;
       return AwaitOutcome::kJoined;
@@ -70,6 +75,7 @@ AwaitOutcome FlushLedger::Await(FlushWaiter* waiter) {
 
 bool FlushLedger::Enqueue(FlushWaiter* waiter) {
   const Ticket issued = issued_.load(std::memory_order_relaxed);
+  waiter->need = std::max(waiter->need, floor_.load(std::memory_order_relaxed));
   // No completed write can need more than the next ticket; a larger number would wait for ever.
   if (waiter->need > issued + 1) waiter->need = issued + 1;
   waiter->next = waiters_;
@@ -129,7 +135,7 @@ Ticket FlushLedger::Dispatched() {
   // satisfied by this ticket, whoever caused it: it is above every need recorded so far.
   const Ticket ticket = issued_.fetch_add(1, std::memory_order_seq_cst) + 1;
   undispatched_ = 0;
-  in_flight_.push_back(InFlight{.ticket = ticket, .done = false});
+  in_flight_.push_back(InFlight{.ticket = ticket, .done = false, .issued_at_completion = 0});
   return ticket;
 }
 
@@ -140,9 +146,15 @@ void FlushLedger::Completed(Ticket ticket, int error) {
     if (bugs_.durable_on_failure) error = 0;
     const bool failed_before = failed_.load(std::memory_order_relaxed);
     if (error != 0 && !failed_before) Fail();
+    if (error != 0 && bugs_.clear_on_failure) {
+      Retire(&released);
+      failed_.store(false, std::memory_order_release);
+      durable_.store(issued_.load(std::memory_order_relaxed), std::memory_order_release);
+    }
     for (auto flush = in_flight_.begin(); flush != in_flight_.end(); ++flush) {
       if (flush->ticket != ticket) continue;
       flush->done = true;
+      flush->issued_at_completion = issued_.load(std::memory_order_relaxed);
       if (failed_before) {  // E4: dispatched after the failure; a success comes too late to count
         if (error != 0) ++counts_.failed_flushes;
         in_flight_.erase(flush);
@@ -188,11 +200,22 @@ void FlushLedger::Fail() {
   failed_.store(true, std::memory_order_release);
 }
 
+bool FlushLedger::FrontMayRetire() const {
+  if (in_flight_.empty() || !in_flight_.front().done) return false;
+  if (bugs_.ignore_later_flushes) return true;
+  // One that was dispatched before this one completed may have failed before this one was carried out, with what both
+  // were to cover; its completion is still on its way. A file reports such an error to one fsync only.
+  const Ticket newest = in_flight_.front().issued_at_completion;
+  return std::all_of(in_flight_.begin(), in_flight_.end(),
+                     [newest](const InFlight& flush) { return flush.done || flush.ticket > newest; });
+}
+
 void FlushLedger::Retire(FlushWaiter** released) {
   const bool failed = failed_.load(std::memory_order_relaxed);
-  Ticket durable = durable_.load(std::memory_order_relaxed);
+  const Ticket durable_before = durable_.load(std::memory_order_relaxed);
+  Ticket durable = durable_before;
   // E3: in ticket order, and only while every earlier flush succeeded.
-  while (!failed && !in_flight_.empty() && in_flight_.front().done) {
+  while (!failed && FrontMayRetire()) {
     if (in_flight_.front().ticket > durable) durable = in_flight_.front().ticket;
     in_flight_.pop_front();
   }
@@ -200,7 +223,8 @@ void FlushLedger::Retire(FlushWaiter** released) {
   FlushWaiter** link = &waiters_;
   while (*link != nullptr) {
     FlushWaiter* waiter = *link;
-    const bool covered = durable >= waiter->need;  // never by membership of a list
+    const bool listed = bugs_.release_by_list && !failed && durable > durable_before;
+    const bool covered = durable >= waiter->need || listed;  // never by membership of a list
     if (!covered && !failed) {
       link = &waiter->next;
       continue;

@@ -5,6 +5,7 @@
 // load, no lock, no shared line written.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -50,15 +51,20 @@ struct FlushStats {
 // Test-only seams: each plants one bug that the suite must catch (`planted.*` tests). All off in production.
 struct LedgerPlantedBugs {
   bool always_elide = false;
-  bool need_is_issued = false;       // records `issued` instead of `issued + 1` (breaks E2)
-  bool durable_on_failure = false;   // a failed flush advances `durable` (breaks E4)
-  bool retire_out_of_order = false;  // breaks E3
+  bool need_is_issued = false;        // records `issued` instead of `issued + 1` (breaks E2)
+  bool durable_on_failure = false;    // a failed flush advances `durable` (breaks E4)
+  bool retire_out_of_order = false;   // breaks E3
+  bool stale_issued = false;          // loads `issued` once for several completions (breaks E2)
+  bool release_by_list = false;       // a flush releases whoever waits when it completes (breaks E3)
+  bool joiner_returns_early = false;  // breaks E5
+  bool clear_on_failure = false;      // after a failed flush the ledger starts afresh (breaks E4)
+  bool ignore_later_flushes = false;  // retires a flush although one dispatched before its completion is unknown (E3)
 };
 
 class FlushLedger {
  public:
   // `dispatch` asks the block layer for one more flush; it must arrange that Dispatched/Completed are called for it. It
-  // is called without locks held. `volatile_cache` false: nothing is ever issued (E9).
+  // is called without locks held. `volatile_cache` false: nothing is issued (E9) until BecomeVolatile.
   FlushLedger(bool volatile_cache, std::function<void()> dispatch);
   FlushLedger(const FlushLedger&) = delete;
   FlushLedger& operator=(const FlushLedger&) = delete;
@@ -72,12 +78,16 @@ class FlushLedger {
     return durable_.load(std::memory_order_acquire);
   }
   Ticket issued() const { return issued_.load(std::memory_order_acquire); }
-  // An inode is stable iff this holds (E3).
-  bool IsDurable(Ticket need) const { return durable() >= need; }
+  // An inode is stable iff this holds (E3). `floor_`: see BecomeVolatile.
+  bool IsDurable(Ticket need) const { return durable() >= std::max(need, floor_.load(std::memory_order_acquire)); }
   bool has_volatile_cache() const { return volatile_cache_.load(std::memory_order_acquire); }
-  // E8: somebody switched the device's write cache on. Nothing counts as durable until it has been flushed. There is no
-  // way back: what a cache held before it was switched off would be unproved as well.
-  void BecomeVolatile() { volatile_cache_.store(true, std::memory_order_release); }
+  // E8: somebody switched the device's write cache on. From here on nothing counts as durable, not even what never had
+  // a need (E11: this ledger has seen no flush yet), until a flush succeeded; the caller asks for one at once. There is
+  // no way back: what a cache held before it was switched off would be unproved as well.
+  void BecomeVolatile() {
+    floor_.store(issued() + 1, std::memory_order_release);
+    volatile_cache_.store(true, std::memory_order_release);
+  }
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   // E3/E5: elide, join or issue. On kJoined/kIssued `waiter->done` is called exactly once, possibly before this
@@ -107,10 +117,13 @@ class FlushLedger {
   struct InFlight {
     Ticket ticket;
     bool done;
+    Ticket issued_at_completion;  // the newest ticket when it completed
   };
   // Queues the waiter; true when a flush has to be asked for (E5 found none to join).
   bool Enqueue(FlushWaiter* waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // E3, for the oldest flush in flight.
+  bool FrontMayRetire() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the waiters that `durable` (or the failure) releases onto `released`.
   void Retire(FlushWaiter** released) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void RunAll(FlushWaiter* released);
@@ -120,7 +133,9 @@ class FlushLedger {
   std::atomic<Ticket> issued_{0};
   std::atomic<Ticket> durable_{0};
   std::atomic<bool> failed_{false};
+  std::atomic<Ticket> floor_{kNoNeed};  // no need counts as less
   LedgerPlantedBugs bugs_;
+  mutable std::atomic<Ticket> stale_issued_{0};  // for the bug of that name
 
   mutable Mutex mutex_;
   std::deque<InFlight> in_flight_ ABSL_GUARDED_BY(mutex_);  // in ticket order; bounded by the number of flush queues

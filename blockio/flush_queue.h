@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "blockio/bio.h"
 
 namespace elidefs::blockio {
@@ -44,7 +45,7 @@ struct BioList {
 
 class FlushQueue {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = SteadyClock;
 
   explicit FlushQueue(Clock::duration starvation_bound) : starvation_bound_(starvation_bound) {}
 

@@ -15,8 +15,6 @@ bool ChangesCache(Operation operation) {
 
 }  // namespace
 
-thread_local const CompletionScope* CompletionScope::current_ = nullptr;
-
 HardwareQueue::HardwareQueue(std::unique_ptr<DeviceQueue> device_queue, const DeviceCapabilities* capabilities,
                              FlushLedger* ledger, QuiesceRef* users, uint32_t depth,
                              FlushQueue::Clock::duration starvation_bound)

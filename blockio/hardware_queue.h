@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "blockio/bio.h"
 #include "blockio/flush_ledger.h"
 #include "blockio/flush_queue.h"
@@ -89,20 +90,20 @@ class HardwareQueue {
 // passes a door that is being closed, because Freeze could otherwise wait for a completion that waits for Freeze.
 class CompletionScope {
  public:
-  explicit CompletionScope(const QuiesceRef* users) : outer_(current_), users_(users) { current_ = this; }
-  ~CompletionScope() { current_ = outer_; }
+  explicit CompletionScope(const QuiesceRef* users) : outer_(Current()), users_(users) { Thread::Slot() = this; }
+  ~CompletionScope() { Thread::Slot() = const_cast<CompletionScope*>(outer_); }
   CompletionScope(const CompletionScope&) = delete;
   CompletionScope& operator=(const CompletionScope&) = delete;
 
   static bool Holds(const QuiesceRef* users) {
-    for (const CompletionScope* scope = current_; scope != nullptr; scope = scope->outer_) {
+    for (const CompletionScope* scope = Current(); scope != nullptr; scope = scope->outer_) {
       if (scope->users_ == users) return true;
     }
     return false;
   }
 
  private:
-  static thread_local const CompletionScope* current_;
+  static const CompletionScope* Current() { return static_cast<const CompletionScope*>(Thread::Slot()); }
   const CompletionScope* const outer_;
   const QuiesceRef* const users_;
 };

@@ -1,7 +1,5 @@
 #include "blockio/request_queue.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -12,14 +10,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "blockio/hardware_queue.h"
 #include "blockio/quiesce_ref.h"
 
 namespace elidefs::blockio {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SteadyClock;
 
 constexpr uint32_t kMaxDefaultQueues = 4;
 
@@ -88,8 +88,8 @@ struct RequestQueue::Impl {
       : device(device), ledger(device->capabilities().volatile_write_cache, [this] { DispatchFlush(); }) {}
 
   HardwareQueue* PickQueue() {
-    const int cpu = queues.size() > 1 ? sched_getcpu() : 0;
-    return queues[static_cast<size_t>(std::max(cpu, 0)) % queues.size()].get();
+    const uint32_t cpu = queues.size() > 1 ? Thread::CurrentCpu() : 0;
+    return queues[cpu % queues.size()].get();
   }
 
   ~Impl() {
@@ -98,7 +98,7 @@ struct RequestQueue::Impl {
       watch_ends = true;
       watch_ends_cond.NotifyAll();
     }
-    if (watch.joinable()) watch.join();
+    if (watch.joinable()) watch.Join();
   }
 
   // E8: the setting lives in sysfs and anybody may change it, so a device that began without a volatile cache is
@@ -109,6 +109,8 @@ struct RequestQueue::Impl {
       (void)watch_ends_cond.WaitFor(watch_mutex, interval);
       if (!watch_ends && device->HasVolatileCache()) {
         ledger.BecomeVolatile();
+        // What was written since the cache was switched on is in it. A failure fails the leaf, which all syncs see.
+        (void)ledger.FlushUnconditionally();
         return;
       }
     }
@@ -146,7 +148,7 @@ struct RequestQueue::Impl {
   Mutex watch_mutex;
   CondVar watch_ends_cond;
   bool watch_ends ABSL_GUARDED_BY(watch_mutex) = false;
-  std::thread watch;
+  Thread watch;
 };
 
 absl::StatusOr<std::unique_ptr<RequestQueue>> RequestQueue::Create(BlockDevice* device,
@@ -170,10 +172,10 @@ absl::StatusOr<std::unique_ptr<RequestQueue>> RequestQueue::Create(BlockDevice* 
                                                            std::chrono::milliseconds(options.flush_starvation_ms)));
   }
   if (!caps.volatile_write_cache && !caps.read_only) {
-    impl->watch =
-        std::thread([watcher = impl.get(), interval = std::chrono::milliseconds(options.write_cache_poll_ms)] {
-          watcher->WatchWriteCache(interval);
-        });
+    impl->watch = Thread("elidefs-watch",
+                         [watcher = impl.get(), interval = std::chrono::milliseconds(options.write_cache_poll_ms)] {
+                           watcher->WatchWriteCache(interval);
+                         });
   }
   return std::unique_ptr<RequestQueue>(new RequestQueue(std::move(impl)));
 }

@@ -13,7 +13,9 @@ struct PlantedBugs {
   bool no_flush_at_mount = false;        // breaks E11
   bool elide_pre_despite_log = false;    // PRE elided though a log block needs it
   bool tail_before_checkpoint = false;   // log tail moved before the checkpoint writes are durable
+  bool record_may_tear = false;          // the record's place is not cleared before it
   bool checksum_before_escape = false;   // tag checksum computed before escaping
+  bool told_before_need = false;         // a write has ended for its syncs before its need is recorded (breaks E2)
   bool forget_orphan = false;            // an unlinked open file is not put on the orphan list
   bool recover_flag_not_set = false;     // needs_recovery missing after our own replay
   bool reset_sequence = false;           // journal sequence restarts after replay

@@ -73,17 +73,19 @@ void Write(fuse_req_t request, fuse_ino_t node, const char* buffer, size_t size,
            fuse_file_info* file_info) {
   OpenFile* file = FileOf(file_info);
   Daemon& daemon = DaemonOf(request);
-  const bool invalidate = daemon.writeback_cache() && file_info->writepage != 0;
+  const bool from_cache = daemon.writeback_cache() && file_info->writepage != 0;
   const auto first = static_cast<uint64_t>(offset);
+  // What the kernel writes back from its cache changes no times: it keeps them itself and sends them.
   file->file->WriteAsync(
       first, absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(buffer), size),
-      [reply = PendingReply(&daemon, request, file), node, first, size, invalidate](int error, size_t written) mutable {
+      from_cache ? uint32_t{kWriteKeepTimes} : 0U,
+      [reply = PendingReply(&daemon, request, file), node, first, size, from_cache](int error, size_t written) mutable {
         PendingReply answer = std::move(reply);
         if (error == 0) return answer.Written(written);
-        const bool lost = invalidate && error == EROFS;
+        const bool lost = from_cache && error == EROFS;
         if (lost) answer.daemon().WritebackLost(node);
         answer.Error(lost ? EIO : error);
-        if (invalidate) answer.daemon().InvalidateLater(node, first, size);
+        if (from_cache) answer.daemon().InvalidateLater(node, first, size);
       });
 }
 

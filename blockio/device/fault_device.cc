@@ -1,19 +1,20 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "blockio/device/serial_submitter.h"
 #include "blockio/device/test_devices.h"
 
 namespace elidefs::blockio {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SteadyClock;
 
 class FaultDeviceImpl final : public FaultDevice {
  public:
@@ -58,14 +59,17 @@ struct FailingChild : DeviceRequest {
 class FaultQueue final : public DeviceQueue {
  public:
   FaultQueue(FaultDeviceImpl* device, std::unique_ptr<DeviceQueue> below)
-      : device_(device), below_(std::move(below)), submitter_(below_.get()), thread_([this] { DelayThread(); }) {}
+      : device_(device),
+        below_(std::move(below)),
+        submitter_(below_.get()),
+        thread_("elidefs-fault", [this] { DelayThread(); }) {}
   ~FaultQueue() override {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
     }
     changed_.NotifyAll();
-    thread_.join();
+    thread_.Join();
   }
 
   void Submit(DeviceRequest* request) override {
@@ -97,7 +101,7 @@ class FaultQueue final : public DeviceQueue {
   CondVar changed_;
   std::vector<Delayed> delayed_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 void FaultQueue::Execute(DeviceRequest* request, const FaultDevice::Verdict& verdict) {

@@ -40,9 +40,12 @@ struct DeviceEvent {
   uint64_t id = 0;            // write or flush number; for kMark the caller's number
   uint64_t offset_bytes = 0;  // writes (submitted)
   bool fua = false;
-  bool zeroes_or_discard = false;  // `data` holds what the range reads as afterwards
-  std::vector<uint8_t> data;       // kWriteSubmitted
+  bool zeroes_or_discard = false;       // `data` holds what the range reads as afterwards
+  std::vector<uint8_t> data;            // kWriteSubmitted
+  std::vector<uint64_t> sector_hashes;  // of `data` (HashOfSector)
 };
+class BaseImage;
+class WriteHistory;
 class VolatileCacheDevice : public BlockDevice {
  public:
   struct Options {
@@ -54,14 +57,19 @@ class VolatileCacheDevice : public BlockDevice {
     uint64_t reorder_seed = 0;
   };
   static std::unique_ptr<VolatileCacheDevice> Create(std::vector<uint8_t> initial_image, const Options& options);
+  // Many devices may begin as one image.
+  static std::unique_ptr<VolatileCacheDevice> Create(std::shared_ptr<const BaseImage> initial_image,
+                                                     const Options& options);
 
   // Adds a kMark event in the history (an acknowledgement given to the user of the filesystem).
   virtual void Mark(uint64_t number) = 0;
   // Events so far; stable once nothing is in flight.
   virtual size_t event_count() const = 0;
   virtual const DeviceEvent& event(size_t index) const = 0;
+  // For a CutCursor (write_history.h), which is the quick way to many images.
+  virtual const WriteHistory& history() const = 0;
   // The image after a power cut just before event `index` (index == event_count(): after everything). The same seed
-  // gives the same bytes. `kCutDropAll` loses everything a cut may lose, `kCutKeepAll` nothing, `kCutRandom` decides
+  // gives the same bytes. `kDropAll` loses everything a cut may lose, `kKeepAll` nothing, `kRandom` decides
   // per sector.
   enum class Cut : uint8_t { kDropAll, kKeepAll, kRandom };
   virtual std::vector<uint8_t> ImageAfterCut(size_t index, Cut mode, uint64_t seed) const = 0;

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstring>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "blockio/device/test_devices.h"
 #include "blockio/device/write_history.h"
 
@@ -22,7 +22,7 @@ constexpr size_t kMaxBatch = 6;
 
 class VolatileCacheDeviceImpl final : public VolatileCacheDevice {
  public:
-  VolatileCacheDeviceImpl(std::vector<uint8_t> initial_image, const Options& options);
+  VolatileCacheDeviceImpl(std::shared_ptr<const BaseImage> initial_image, const Options& options);
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }
   const std::string& name() const override { return name_; }
@@ -30,14 +30,13 @@ class VolatileCacheDeviceImpl final : public VolatileCacheDevice {
   void Mark(uint64_t number) override { history_.Mark(number); }
   size_t event_count() const override { return history_.event_count(); }
   const DeviceEvent& event(size_t index) const override { return history_.event(index); }
+  const WriteHistory& history() const override { return history_; }
   std::vector<uint8_t> ImageAfterCut(size_t index, Cut mode, uint64_t seed) const override {
     std::vector<uint8_t> image;
-    history_.ImageAfterCut(index, mode, seed, &image);
+    ImageAfterCutInto(index, mode, seed, &image);
     return image;
   }
-  void ImageAfterCutInto(size_t index, Cut mode, uint64_t seed, std::vector<uint8_t>* image) const override {
-    history_.ImageAfterCut(index, mode, seed, image);
-  }
+  void ImageAfterCutInto(size_t index, Cut mode, uint64_t seed, std::vector<uint8_t>* image) const override;
 
   // Records the request's arrival. 0, or the errno it completes with.
   int Begin(DeviceRequest* request);
@@ -49,8 +48,10 @@ class VolatileCacheDeviceImpl final : public VolatileCacheDevice {
   const uint64_t seed_;
   DeviceCapabilities capabilities_;
   Mutex mutex_;
-  std::vector<uint8_t> visible_ ABSL_GUARDED_BY(mutex_);
+  SectorImage visible_ ABSL_GUARDED_BY(mutex_);
   WriteHistory history_;
+  mutable Mutex cursor_mutex_;
+  mutable CutCursor cursor_ ABSL_GUARDED_BY(cursor_mutex_);
 };
 
 // Completes inside Submit.
@@ -67,14 +68,14 @@ class ImmediateQueue final : public DeviceQueue {
 class ReorderQueue final : public DeviceQueue {
  public:
   ReorderQueue(VolatileCacheDeviceImpl* device, uint64_t seed)
-      : device_(device), random_(seed), thread_([this] { Run(); }) {}
+      : device_(device), random_(seed), thread_("elidefs-cache", [this] { Run(); }) {}
   ~ReorderQueue() override {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
     }
     changed_.NotifyAll();
-    thread_.join();
+    thread_.Join();
   }
   void Submit(DeviceRequest* request) override {
     const int error = device_->Begin(request);
@@ -92,7 +93,7 @@ class ReorderQueue final : public DeviceQueue {
   std::vector<std::pair<DeviceRequest*, int>> pending_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::mt19937_64 random_;  // the thread's
-  std::thread thread_;
+  Thread thread_;
 };
 
 void ReorderQueue::Run() {
@@ -115,9 +116,9 @@ void ReorderQueue::Run() {
   mutex_.Unlock();
 }
 
-VolatileCacheDeviceImpl::VolatileCacheDeviceImpl(std::vector<uint8_t> initial_image, const Options& options)
-    : seed_(options.reorder_seed), visible_(initial_image), history_(std::move(initial_image)) {
-  capabilities_.size_bytes = visible_.size();
+VolatileCacheDeviceImpl::VolatileCacheDeviceImpl(std::shared_ptr<const BaseImage> initial_image, const Options& options)
+    : seed_(options.reorder_seed), visible_(initial_image), history_(std::move(initial_image)), cursor_(&history_) {
+  capabilities_.size_bytes = visible_.size_bytes();
   capabilities_.max_queues = options.max_queues;
   capabilities_.volatile_write_cache = true;
   capabilities_.native_fua = options.native_fua;
@@ -136,9 +137,8 @@ int VolatileCacheDeviceImpl::Begin(DeviceRequest* request) {
     return 0;
   }
   MutexLock lock(mutex_);
-  if (request->offset_bytes > visible_.size() || request->length_bytes > visible_.size() - request->offset_bytes) {
-    return EIO;
-  }
+  const uint64_t size_bytes = capabilities_.size_bytes;
+  if (request->offset_bytes > size_bytes || request->length_bytes > size_bytes - request->offset_bytes) return EIO;
   if (request->operation == Operation::kRead) return 0;
   std::vector<uint8_t> data(request->length_bytes, 0);
   uint64_t done = 0;
@@ -146,11 +146,15 @@ int VolatileCacheDeviceImpl::Begin(DeviceRequest* request) {
     std::memcpy(data.data() + done, request->segments[i].iov_base, request->segments[i].iov_len);
     done += request->segments[i].iov_len;
   }
-  std::copy(data.begin(), data.end(), visible_.begin() + static_cast<ptrdiff_t>(request->offset_bytes));
   // Under the same lock as the image, so that what reads see follows the order of the history.
-  request->device_private[0] =
+  const DeviceEvent& event =
       history_.WriteSubmitted(request->offset_bytes, std::move(data), request->fua && capabilities_.native_fua,
                               request->operation != Operation::kWrite);
+  for (size_t i = 0; i < event.sector_hashes.size(); ++i) {
+    visible_.Set(event.offset_bytes / kImageSectorBytes + i, event.data.data() + i * kImageSectorBytes,
+                 event.sector_hashes[i]);
+  }
+  request->device_private[0] = event.id;
   return 0;
 }
 
@@ -161,7 +165,7 @@ void VolatileCacheDeviceImpl::End(DeviceRequest* request, int error) {
     MutexLock lock(mutex_);
     uint64_t at = request->offset_bytes;
     for (uint32_t i = 0; i < request->segment_count; ++i) {
-      std::memcpy(request->segments[i].iov_base, visible_.data() + at, request->segments[i].iov_len);
+      visible_.Read(at, static_cast<uint8_t*>(request->segments[i].iov_base), request->segments[i].iov_len);
       at += request->segments[i].iov_len;
     }
   } else if (error == 0) {
@@ -170,9 +174,25 @@ void VolatileCacheDeviceImpl::End(DeviceRequest* request, int error) {
   request->complete(request, error);
 }
 
+void VolatileCacheDeviceImpl::ImageAfterCutInto(size_t index, Cut mode, uint64_t seed,
+                                                std::vector<uint8_t>* image) const {
+  MutexLock lock(cursor_mutex_);
+  cursor_.MoveTo(std::min(index, history_.event_count()));
+  cursor_.image().Mark();
+  cursor_.Keep(mode, seed);
+  image->resize(capabilities_.size_bytes);
+  cursor_.image().Read(0, image->data(), image->size());
+  cursor_.image().Rollback();
+}
+
 }  // namespace
 
 std::unique_ptr<VolatileCacheDevice> VolatileCacheDevice::Create(std::vector<uint8_t> initial_image,
+                                                                 const Options& options) {
+  return Create(std::make_shared<const BaseImage>(std::move(initial_image)), options);
+}
+
+std::unique_ptr<VolatileCacheDevice> VolatileCacheDevice::Create(std::shared_ptr<const BaseImage> initial_image,
                                                                  const Options& options) {
   return std::make_unique<VolatileCacheDeviceImpl>(std::move(initial_image), options);
 }

@@ -1,13 +1,10 @@
 #include "blockio/device/write_history.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace elidefs::blockio {
 namespace {
-
-constexpr uint64_t kSectorBytes = 512;  // the unit of tearing
 
 // SplitMix64's output function: decisions must depend on the seed, the write and the sector alone.
 uint64_t Mix(uint64_t value) {
@@ -19,21 +16,23 @@ uint64_t Mix(uint64_t value) {
 
 }  // namespace
 
-WriteHistory::WriteHistory(std::vector<uint8_t> initial_image)
-    : initial_image_(std::move(initial_image)),
-      durable_image_(initial_image_),
-      durable_write_(initial_image_.size() / kSectorBytes, 0) {}
+WriteHistory::WriteHistory(std::shared_ptr<const BaseImage> initial_image) : initial_image_(std::move(initial_image)) {}
 
-uint64_t WriteHistory::WriteSubmitted(uint64_t offset_bytes, std::vector<uint8_t> data, bool fua,
-                                      bool zeroes_or_discard) {
+const DeviceEvent& WriteHistory::WriteSubmitted(uint64_t offset_bytes, std::vector<uint8_t> data, bool fua,
+                                                bool zeroes_or_discard) {
+  std::vector<uint64_t> hashes;
+  for (uint64_t done = 0; done < data.size(); done += kImageSectorBytes) {
+    hashes.push_back(HashOfSector(data.data() + done));
+  }
   MutexLock lock(mutex_);
   events_.push_back(DeviceEvent{.kind = DeviceEvent::Kind::kWriteSubmitted,
                                 .id = ++writes_,
                                 .offset_bytes = offset_bytes,
                                 .fua = fua,
                                 .zeroes_or_discard = zeroes_or_discard,
-                                .data = std::move(data)});
-  return writes_;
+                                .data = std::move(data),
+                                .sector_hashes = std::move(hashes)});
+  return events_.back();
 }
 
 void WriteHistory::WriteCompleted(uint64_t write) {
@@ -69,39 +68,35 @@ const DeviceEvent& WriteHistory::event(size_t index) const {
   return events_.at(index);
 }
 
-void WriteHistory::ImageAfterCut(size_t index, VolatileCacheDevice::Cut mode, uint64_t seed,
-                                 std::vector<uint8_t>* image) const {
-  MutexLock lock(mutex_);
-  MoveCursorTo(std::min(index, events_.size()));
-  image->assign(durable_image_.begin(), durable_image_.end());
-  if (mode == VolatileCacheDevice::Cut::kDropAll) return;
-  for (const Pending& write : pending_) KeepSome(write, mode, seed, image);
+CutCursor::CutCursor(const WriteHistory* history)
+    : history_(history), image_(history->initial_image()), durable_write_(history->initial_image()->sectors(), 0) {}
+
+void CutCursor::Restart() {
+  index_ = 0;
+  image_ = SectorImage(history_->initial_image());
+  std::fill(durable_write_.begin(), durable_write_.end(), 0);
+  pending_.clear();
+  flush_dispatched_.clear();
 }
 
-void WriteHistory::MoveCursorTo(size_t index) const {
-  if (index < cursor_) {
-    cursor_ = 0;
-    durable_image_ = initial_image_;
-    std::fill(durable_write_.begin(), durable_write_.end(), 0);
-    pending_.clear();
-    flush_dispatched_.clear();
-  }
-  for (; cursor_ < index; ++cursor_) Step(events_[cursor_], cursor_);
+void CutCursor::MoveTo(size_t index) {
+  if (index < index_) Restart();
+  for (; index_ < index; ++index_) Step(history_->event(index_), index_);
 }
 
-void WriteHistory::Step(const DeviceEvent& event, size_t index) const {
+void CutCursor::Step(const DeviceEvent& event, size_t index) {
   switch (event.kind) {
     case DeviceEvent::Kind::kWriteSubmitted:
-      pending_.push_back(Pending{.id = event.id, .submitted = index, .completed = kNever});
+      pending_.push_back({.write = &event, .completed = kNever});
       break;
     case DeviceEvent::Kind::kWriteCompleted: {
       // Numbers ascend in `pending_`.
-      const auto write = std::lower_bound(pending_.begin(), pending_.end(), event.id,
-                                          [](const Pending& pending, uint64_t id) { return pending.id < id; });
-      write->completed = index;
-      if (events_[write->submitted].fua) {
-        MakeDurable(*write);
-        pending_.erase(write);
+      const auto found = std::lower_bound(pending_.begin(), pending_.end(), event.id,
+                                          [](const Pending& pending, uint64_t id) { return pending.write->id < id; });
+      found->completed = index;
+      if (found->write->fua) {
+        MakeDurable(*found->write);
+        pending_.erase(found);
       }
       break;
     }
@@ -110,9 +105,9 @@ void WriteHistory::Step(const DeviceEvent& event, size_t index) const {
       break;
     case DeviceEvent::Kind::kFlushCompleted: {
       const size_t dispatched = flush_dispatched_[event.id - 1];
-      const auto covered = [dispatched](const Pending& write) { return write.completed < dispatched; };
-      for (const Pending& write : pending_) {
-        if (covered(write)) MakeDurable(write);
+      const auto covered = [dispatched](const Pending& pending) { return pending.completed < dispatched; };
+      for (const Pending& pending : pending_) {
+        if (covered(pending)) MakeDurable(*pending.write);
       }
       std::erase_if(pending_, covered);
       break;
@@ -122,30 +117,38 @@ void WriteHistory::Step(const DeviceEvent& event, size_t index) const {
   }
 }
 
-void WriteHistory::MakeDurable(const Pending& write) const {
-  const DeviceEvent& event = events_[write.submitted];
-  for (uint64_t done = 0; done < event.data.size(); done += kSectorBytes) {
-    const uint64_t at = event.offset_bytes + done;
-    uint64_t& holds = durable_write_[at / kSectorBytes];
-    if (holds > write.id) continue;
-    holds = write.id;
-    std::memcpy(durable_image_.data() + at, event.data.data() + done, kSectorBytes);
+void CutCursor::MakeDurable(const DeviceEvent& write) {
+  for (size_t i = 0; i < write.sector_hashes.size(); ++i) {
+    const uint64_t sector = write.offset_bytes / kImageSectorBytes + i;
+    if (durable_write_[sector] > write.id) continue;
+    durable_write_[sector] = write.id;
+    image_.Set(sector, write.data.data() + i * kImageSectorBytes, write.sector_hashes[i]);
   }
 }
 
-void WriteHistory::KeepSome(const Pending& write, VolatileCacheDevice::Cut mode, uint64_t seed,
-                            std::vector<uint8_t>* image) const {
-  const DeviceEvent& event = events_[write.submitted];
-  // A third each of whole writes lost, whole writes kept, and torn ones: reordering shows best with whole writes.
-  const uint64_t draw = Mix(seed ^ Mix(write.id));
-  const bool random = mode == VolatileCacheDevice::Cut::kRandom;
-  if (random && draw % 3 == 0) return;
-  const bool torn = random && draw % 3 == 1;
-  for (uint64_t done = 0; done < event.data.size(); done += kSectorBytes) {
-    const uint64_t at = event.offset_bytes + done;
-    if (durable_write_[at / kSectorBytes] > write.id) continue;
-    if (torn && (Mix(draw + done) & 1U) == 0) continue;
-    std::memcpy(image->data() + at, event.data.data() + done, kSectorBytes);
+void CutCursor::KeepSectors(const DeviceEvent& write, bool all, uint64_t draw) {
+  for (size_t i = 0; i < write.sector_hashes.size(); ++i) {
+    const uint64_t sector = write.offset_bytes / kImageSectorBytes + i;
+    if (durable_write_[sector] > write.id) continue;
+    if (!all && (Mix(draw + i * kImageSectorBytes) & 1U) == 0) continue;
+    image_.Set(sector, write.data.data() + i * kImageSectorBytes, write.sector_hashes[i]);
+  }
+}
+
+void CutCursor::Keep(VolatileCacheDevice::Cut mode, uint64_t seed) {
+  if (mode == VolatileCacheDevice::Cut::kDropAll) return;
+  for (const Pending& pending : pending_) {
+    // A third each of whole writes lost, whole writes kept, and torn ones: reordering shows best with whole writes.
+    const uint64_t draw = Mix(seed ^ Mix(pending.write->id));
+    const bool random = mode == VolatileCacheDevice::Cut::kRandom;
+    if (random && draw % 3 == 0) continue;
+    KeepSectors(*pending.write, /*all=*/!random || draw % 3 != 1, draw);
+  }
+}
+
+void CutCursor::KeepWrites(uint64_t which) {
+  for (size_t i = 0; i < pending_.size() && i < 64; ++i) {
+    if ((which >> i & 1U) != 0) KeepSectors(*pending_[i].write, /*all=*/true, 0);
   }
 }
 

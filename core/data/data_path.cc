@@ -5,13 +5,14 @@
 #include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "core/alloc/block_allocator.h"
 #include "core/data/write_operation.h"
 
 namespace elidefs::core {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SteadyClock;
 
 }  // namespace
 
@@ -23,7 +24,7 @@ struct DataPath::VolumeBarrier {
 
 DataPath::DataPath(VolumeContext* context, DirtyTimes* dirty_times, Options options)
     : context_(context), dirty_times_(dirty_times), options_(options) {
-  timer_ = std::thread([this] { TimerLoop(); });
+  timer_ = Thread("elidefs-timer", [this] { TimerLoop(); });
 }
 
 DataPath::~DataPath() {
@@ -32,7 +33,7 @@ DataPath::~DataPath() {
     stopping_ = true;
   }
   volume_changed_.NotifyAll();
-  timer_.join();
+  timer_.Join();
 }
 
 void DataPath::AfterAcceptedWrites(const InodeRef& inode, absl::AnyInvocable<void()> done) {
@@ -197,7 +198,7 @@ void DataPath::ReleaseWindow(const InodeRef& inode) {
   for (const BlockRange& range : ranges) context_->blocks->Unreserve(range);
 }
 
-void DataPath::ReleaseAllWindows() {
+bool DataPath::ReleaseAllWindows() {
   std::vector<std::weak_ptr<Inode>> windows;
   {
     MutexLock lock(volume_mutex_);
@@ -206,6 +207,7 @@ void DataPath::ReleaseAllWindows() {
   for (const std::weak_ptr<Inode>& weak : windows) {
     if (const InodeRef inode = weak.lock()) ReleaseWindow(inode);
   }
+  return !windows.empty();
 }
 
 }  // namespace elidefs::core

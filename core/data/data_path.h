@@ -19,13 +19,13 @@
 #include <memory>
 #include <set>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "core/data/buffer_pool.h"
 #include "core/data/dirty_times.h"
 #include "core/inode/inode.h"
@@ -47,10 +47,14 @@ class DataPath {
   ~DataPath();
 
   void Read(InodeRef inode, uint64_t offset_bytes, size_t length_bytes, ReadCallback callback);
-  // `late` delays the acknowledgement until the operation has ended (O_SYNC). `append`: at the end of file as of
-  // acceptance. `privileged`: may use reserved blocks.
-  void Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uint8_t> data, bool append, bool late,
-             bool privileged, WriteCallback callback);
+  struct WriteOptions {
+    bool append = false;      // at the end of file as of acceptance
+    bool late = false;        // acknowledged when the operation has ended (O_SYNC)
+    bool privileged = false;  // may use reserved blocks
+    bool keep_times = false;
+  };
+  void Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uint8_t> data, const WriteOptions& options,
+             WriteCallback callback);
 
   // Runs `done` when every write of `inode` accepted so far has ended (fdatasync step 0); possibly at once.
   void AfterAcceptedWrites(const InodeRef& inode, absl::AnyInvocable<void()> done);
@@ -77,9 +81,22 @@ class DataPath {
   // zeroes is ordered after it.
   absl::Status ZeroTail(Inode& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 
-  // Makes blocks usable that nobody needs but that are not free yet: the windows of open files, what deletions queued
-  // before the call free, and blocks whose freeing transaction is not durable. Blocking; the caller holds no lock.
-  void ReclaimSpace();
+  // Makes blocks usable that nobody needs but that are not free yet: the windows of open files, what deletions that
+  // were announced before the call free, and blocks whose freeing transaction is not durable. False if there was
+  // nothing to wait for. Blocking; the caller holds no lock and is no worker.
+  bool ReclaimSpace();
+  // The deletion of an inode without uses, from the moment it is due; whoever finds the volume full waits for its end.
+  class Deletion {
+   public:
+    explicit Deletion(DataPath* data_path);
+    ~Deletion();
+    Deletion(const Deletion&) = delete;
+    Deletion& operator=(const Deletion&) = delete;
+
+   private:
+    DataPath* const data_path_;
+    uint64_t number_;
+  };
   // Freed blocks became usable, or never will (abort): writes that wait for space try again.
   void SpaceFreed();
   // Acknowledged writes that failed later, over all files: what Volume::Flush has to report.
@@ -110,6 +127,7 @@ class DataPath {
   void UndoMapping(WriteOperation& operation);
   void RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& operation);
   void CommitToFreeSpace();
+  bool MoreSpaceIsComing();
   absl::Status CleanTail(Inode& inode, LogicalBlock first_block_written) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
   void BuildImage(WriteOperation& operation, absl::Span<const uint8_t> data);
@@ -133,7 +151,7 @@ class DataPath {
                       absl::AnyInvocable<bool()> task);
   void WakeInode(const InodeRef& inode);
   void RunDeferred(const InodeRef& inode);
-  void ReleaseAllWindows();
+  bool ReleaseAllWindows();  // false if there was none
   void TimerLoop();
 
   VolumeContext* const context_;
@@ -151,9 +169,11 @@ class DataPath {
   std::vector<std::shared_ptr<VolumeBarrier>> volume_barriers_ ABSL_GUARDED_BY(volume_mutex_);
   std::vector<std::weak_ptr<Inode>> windows_ ABSL_GUARDED_BY(volume_mutex_);  // inodes with preallocated blocks
   std::vector<std::shared_ptr<WriteOperation>> waiting_for_space_ ABSL_GUARDED_BY(volume_mutex_);
+  std::set<uint64_t> deletions_ ABSL_GUARDED_BY(volume_mutex_);  // bounded by the inodes in memory
+  uint64_t next_deletion_ ABSL_GUARDED_BY(volume_mutex_) = 0;
   uint32_t ending_ ABSL_GUARDED_BY(volume_mutex_) = 0;  // operations that left `outstanding_` and are not through yet
   bool stopping_ ABSL_GUARDED_BY(volume_mutex_) = false;
-  std::thread timer_;
+  Thread timer_;
 };
 
 }  // namespace elidefs::core

@@ -1,5 +1,6 @@
 #include "core/data/dirty_times.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,8 @@ absl::Status DirtyTimes::WriteAll() {
     inodes.reserve(inodes_.size());
     for (const auto& [number, inode] : inodes_) inodes.push_back(inode);
   }
+  // In the order of the inode table.
+  std::sort(inodes.begin(), inodes.end(), [](const InodeRef& a, const InodeRef& b) { return a->number < b->number; });
   // One short handle each, because an inode's mutex comes before the handle; they meet in the running transaction.
   for (const InodeRef& inode : inodes) {
     MutexLock inode_lock(inode->mutex);

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "core/data/data_path.h"
 #include "core/data/write_operation.h"
@@ -80,8 +80,7 @@ bool DataPath::StartRead(const std::shared_ptr<ReadOperation>& operation, bool q
       }
       status = MapRead(*inode, *operation);
       if (status.ok()) {
-        timespec now = {};
-        clock_gettime(CLOCK_REALTIME_COARSE, &now);
+        const timespec now = CoarseTimeOfDay();
         dirty_times_->TouchAccessTime(inode, {now.tv_sec, static_cast<uint32_t>(now.tv_nsec)});
         MutexLock io_lock(inode->io.mutex);
         ++inode->io.reads_in_flight;

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
-#include <future>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "core/alloc/block_allocator.h"
 #include "core/data/data_path.h"
 #include "core/data/write_operation.h"
@@ -17,12 +17,12 @@ namespace {
 
 constexpr uint32_t kMaxWriteBytes = 64U << 20U;
 // How often a write that found no space waits for freed blocks to become durable.
-constexpr uint32_t kMaxSpaceRetries = 3;
+constexpr uint32_t kMaxSpaceRetries = 8;
 
 }  // namespace
 
-void DataPath::Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uint8_t> data, bool append, bool late,
-                     bool privileged, WriteCallback callback) {
+void DataPath::Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uint8_t> data, const WriteOptions& options,
+                     WriteCallback callback) {
   if (data.empty()) return callback(0, 0);
   if (data.size() > kMaxWriteBytes) data = data.subspan(0, kMaxWriteBytes);
   auto operation = std::make_shared<WriteOperation>();
@@ -30,11 +30,9 @@ void DataPath::Write(InodeRef inode, uint64_t offset_bytes, absl::Span<const uin
   operation->inode = std::move(inode);
   operation->offset_bytes = offset_bytes;
   operation->length_bytes = data.size();
-  operation->append = append;
-  operation->late = late;
-  operation->privileged = privileged;
+  operation->options = options;
   operation->callback = std::move(callback);
-  if (append) {
+  if (options.append) {
     operation->raw.assign(data.begin(), data.end());
   } else {
     BuildImage(*operation, data);
@@ -69,7 +67,7 @@ bool DataPath::Accept(const std::shared_ptr<WriteOperation>& operation, bool que
   bool acknowledge = false;
   {
     MutexLock lock(inode->mutex);
-    if (operation->append) {
+    if (operation->options.append) {
       operation->offset_bytes = inode->size_bytes;
       BuildImage(*operation, operation->raw);
     }
@@ -84,16 +82,16 @@ bool DataPath::Accept(const std::shared_ptr<WriteOperation>& operation, bool que
     }
     if (status.ok()) {
       Admit(*inode, operation);
-      if (!operation->needs_finish) dirty_times_->Add(inode);
+      if (!operation->needs_finish && !operation->options.keep_times) dirty_times_->Add(inode);
       const uint64_t outstanding = outstanding_bytes_.fetch_add(operation->length_bytes, std::memory_order_relaxed);
-      acknowledge = !operation->late && outstanding < options_.write_behind_bytes;
+      acknowledge = !operation->options.late && outstanding < options_.write_behind_bytes;
       operation->acknowledged = acknowledge;
     }
   }
   if (!status.ok()) {
     UndoMapping(*operation);
     if (StatusToErrno(status) == ENOSPC && operation->retries < kMaxSpaceRetries &&
-        (operation->retries == 0 || context_->blocks->awaiting_durability_blocks() > 0)) {
+        (operation->retries == 0 || MoreSpaceIsComing())) {
       RetryWhenSpaceIsFreed(operation);
     } else {
       if (StatusToErrno(status) == EUCLEAN) status = context_->on_corruption(std::move(status));
@@ -149,7 +147,7 @@ absl::Status DataPath::MapWrite(Inode& inode, WriteOperation& operation) {
     if (segment.kind == WriteSegment::Kind::kFresh) operation.fresh_blocks += segment.count;
   }
   const uint64_t promise = changes * tree.InsertPromiseBlocks();
-  if (promise > 0) ELIDEFS_RETURN_IF_ERROR(context_->blocks->Promise(promise, operation.privileged));
+  if (promise > 0) ELIDEFS_RETURN_IF_ERROR(context_->blocks->Promise(promise, operation.options.privileged));
   operation.promised_blocks = promise;
   operation.needs_finish = changes > 0 || operation.end_bytes() > inode.disk_size_bytes;
   return absl::OkStatus();
@@ -157,10 +155,10 @@ absl::Status DataPath::MapWrite(Inode& inode, WriteOperation& operation) {
 
 absl::Status DataPath::MapHole(Inode& inode, WriteOperation& operation, LogicalBlock logical, uint32_t count) {
   while (count > 0) {
-    absl::StatusOr<BlockRange> range = TakeBlocks(inode, logical, count, operation.privileged);
+    absl::StatusOr<BlockRange> range = TakeBlocks(inode, logical, count, operation.options.privileged);
     if (!range.ok() && StatusToErrno(range.status()) == ENOSPC) {
       ReleaseAllWindows();
-      range = TakeBlocks(inode, logical, count, operation.privileged);
+      range = TakeBlocks(inode, logical, count, operation.options.privileged);
     }
     if (!range.ok()) return range.status();
     WriteSegment* last = operation.segments.empty() ? nullptr : &operation.segments.back();
@@ -232,33 +230,63 @@ void DataPath::UndoMapping(WriteOperation& operation) {
   operation.promised_blocks = 0;
 }
 
-// Blocks freed by the running transaction become usable with its commit: a full volume is worth one commit before
-// ENOSPC.
+// Blocks freed by the running transaction become usable with its commit: a full volume is worth one before ENOSPC.
+// While a deletion has freed nothing yet, its end is waited for.
 void DataPath::RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& operation) {
   ++operation->retries;
   operation->fresh_blocks = 0;
   {
     MutexLock lock(volume_mutex_);
     waiting_for_space_.push_back(operation);
+    if (!deletions_.empty() && context_->blocks->awaiting_durability_blocks() == 0) return;
   }
   context_->workers->Schedule([this] { CommitToFreeSpace(); });
 }
 
 // Freed blocks come back through SpaceFreed when the transaction is durable; an abort wakes the waiters as well.
 void DataPath::CommitToFreeSpace() {
-  (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
+  if (context_->blocks->awaiting_durability_blocks() > 0) {
+    (void)context_->journal->CommitBlocking(context_->journal->Newest(), nullptr);
+  }
   SpaceFreed();
 }
 
-void DataPath::ReclaimSpace() {
-  ReleaseAllWindows();
-  // Behind the deletions that wait for a worker.
-  std::promise<void> committed;
-  context_->workers->Schedule([this, &committed] {
-    CommitToFreeSpace();
-    committed.set_value();
-  });
-  committed.get_future().wait();
+bool DataPath::MoreSpaceIsComing() {
+  if (context_->blocks->awaiting_durability_blocks() > 0) return true;
+  MutexLock lock(volume_mutex_);
+  return !deletions_.empty();
+}
+
+bool DataPath::ReclaimSpace() {
+  bool waited = ReleaseAllWindows();
+  {
+    MutexLock lock(volume_mutex_);
+    const uint64_t first_later_one = next_deletion_;
+    while (!deletions_.empty() && *deletions_.begin() < first_later_one) {
+      waited = true;
+      volume_changed_.Wait(volume_mutex_);
+    }
+  }
+  if (context_->blocks->awaiting_durability_blocks() == 0) return waited;
+  CommitToFreeSpace();
+  return true;
+}
+
+DataPath::Deletion::Deletion(DataPath* data_path) : data_path_(data_path) {
+  MutexLock lock(data_path_->volume_mutex_);
+  number_ = data_path_->next_deletion_++;
+  data_path_->deletions_.insert(number_);
+}
+
+DataPath::Deletion::~Deletion() {
+  bool wanted = false;
+  {
+    MutexLock lock(data_path_->volume_mutex_);
+    data_path_->deletions_.erase(number_);
+    wanted = !data_path_->waiting_for_space_.empty();
+    data_path_->volume_changed_.NotifyAll();
+  }
+  if (wanted) data_path_->context_->workers->Schedule([path = data_path_] { path->CommitToFreeSpace(); });
 }
 
 void DataPath::SpaceFreed() {
@@ -301,10 +329,11 @@ void DataPath::Admit(Inode& inode, const std::shared_ptr<WriteOperation>& operat
   operation->read_head = partial_head && head_exists;
   operation->read_tail = partial_tail && tail_exists && !(operation->read_head && operation->block_count == 1);
   inode.size_bytes = std::max(inode.size_bytes, operation->end_bytes());
-  timespec now = {};
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  inode.mtime = inode.ctime = {now.tv_sec, static_cast<uint32_t>(now.tv_nsec)};
-  ++inode.version;
+  if (!operation->options.keep_times) {
+    const timespec now = CoarseTimeOfDay();
+    inode.mtime = inode.ctime = {now.tv_sec, static_cast<uint32_t>(now.tv_nsec)};
+    ++inode.version;
+  }
   {
     MutexLock lock(inode.io.mutex);
     operation->sequence = inode.io.next_sequence++;

@@ -122,7 +122,7 @@ void DataPath::SubmitWrites(const std::shared_ptr<WriteOperation>& operation) {
                    self->error.store(bio->error, std::memory_order_relaxed);
                  } else {
                    // E2: recorded on the inode before anybody can be told that the write is complete.
-                   self->inode->RecordNeed(bio->need);
+                   if (!self->path->context_->planted.told_before_need) self->inode->RecordNeed(bio->need);
                    blockio::RaiseTo(self->need, bio->need);
                  }
                  if (self->bios_left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
@@ -141,6 +141,7 @@ void DataPath::DeviceDone(const std::shared_ptr<WriteOperation>& operation) {
   } else {
     End(operation, operation->error.load(std::memory_order_relaxed));
   }
+  if (context_->planted.told_before_need) operation->inode->RecordNeed(operation->need.load(std::memory_order_acquire));
 }
 
 }  // namespace elidefs::core

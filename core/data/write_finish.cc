@@ -101,12 +101,16 @@ void DataPath::FinishReady(const InodeRef& inode) {
       for (const Run& run : runs) {
         if (status.ok()) status = FinishRun(*inode, run);
       }
+      if (!status.ok()) {
+        if (StatusToErrno(status) == EUCLEAN) status = context_->on_corruption(std::move(status));
+        // Acknowledged data cannot be entered; its reserved blocks stay out of use.
+        context_->journal->Abort(status);
+      }
       for (const auto& operation : operations) inode->pending_blocks -= operation->fresh_blocks;
     }
     if (promised > 0) context_->blocks->Unpromise(promised);
     for (const auto& operation : operations) {
       int error = operation->error.load(std::memory_order_relaxed);
-      // The volume is read-only from here on: the reserved blocks stay out of use.
       if (error == 0 && !status.ok()) error = EIO;
       End(operation, error);
     }
@@ -140,15 +144,13 @@ absl::Status DataPath::FinishPiece(Inode& inode, const Run& run) {
   uint32_t credits = 0;
   {
     ExtentTree tree(context_, &inode);
+    if (segment.kind != WriteSegment::Kind::kOverwrite) tree.PrepareInsert(segment.logical);
     credits = 1 + 2 * groups + tree.InsertCredits();
   }
   ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_->journal->Start(credits));
-  absl::Status status = EnterTransaction(handle, inode, run);
-  if (!status.ok()) {
-    if (StatusToErrno(status) == EUCLEAN) status = context_->on_corruption(std::move(status));
-    // Bitmap and tree may disagree: aborted while the handle is open, so that this transaction cannot commit.
-    context_->journal->Abort(status);
-  }
+  const absl::Status status = EnterTransaction(handle, inode, run);
+  // Bitmap and tree may disagree: aborted while the handle is open, so that this transaction cannot commit.
+  if (!status.ok()) context_->journal->Abort(status);
   return status;
 }
 

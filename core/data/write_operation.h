@@ -36,9 +36,7 @@ struct WriteOperation {
   InodeRef inode;
   uint64_t offset_bytes = 0;
   size_t length_bytes = 0;
-  bool append = false;
-  bool late = false;
-  bool privileged = false;
+  DataPath::WriteOptions options;
   uint32_t retries = 0;              // after ENOSPC, when freed blocks waited for their commit
   uint32_t fresh_blocks = 0;         // counted in Inode::pending_blocks while admitted
   DataPath::WriteCallback callback;  // set while not acknowledged

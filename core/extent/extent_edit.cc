@@ -126,12 +126,17 @@ absl::Status ReplaceExtents(const ExtentOwner& owner, Handle& handle, ExtentPath
     if (first_slot == 0) PropagateFirstKey(owner, handle, path, path.levels.size() - 1);
     SealExtentLevel(owner, handle, path.leaf());
   }
+  absl::Status status;
   if (placement.has_value()) {
     std::vector<ExtentSlot> added;
     for (uint32_t i = in_place; i < new_count; ++i) added.push_back(EncodeExtent(merged[i]));
-    ELIDEFS_RETURN_IF_ERROR(placement->CarryOut(handle, std::move(added), std::move(nodes)));
+    status = placement->CarryOut(handle, std::move(added), std::move(nodes));
   }
-  return NarrowExtentTree(owner, handle, merged.front().logical, new_count < old_count, allowance);
+  if (status.ok()) {
+    status = NarrowExtentTree(owner, handle, merged.front().logical, new_count < old_count, allowance);
+  }
+  if (!status.ok()) owner.context->journal->Abort(status);
+  return status;
 }
 
 absl::Status FreeExtentNode(const ExtentOwner& owner, Handle& handle, const ExtentLevel& level) {

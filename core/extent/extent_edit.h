@@ -20,19 +20,22 @@ void PropagateFirstKey(const ExtentOwner& owner, Handle& handle, ExtentPath& pat
 
 // Replaces `old_count` extents from slot `first_slot` of the path's leaf by `extents` (1 to 5, ascending, covering at
 // least what is kept), merged where kind, position and length allow. At most two more extents than before. All blocks
-// for new nodes are allocated first: on failure (ENOSPC, EFBIG) the tree is unchanged.
+// for new nodes are allocated first: after ENOSPC and EFBIG the tree is unchanged. A failure after the first change
+// (a neighbouring node or a bitmap is damaged or unreadable) aborts the journal, so that no half change commits.
 absl::Status ReplaceExtents(const ExtentOwner& owner, Handle& handle, ExtentPath& path, uint32_t first_slot,
                             uint32_t old_count, absl::Span<const Extent> extents, bool promised);
 
-// Frees a node's block and takes it out of the inode's block count. Credits: 3.
+inline constexpr uint32_t kNodeFreeCredits = 3;  // bitmap, descriptor, revoke
+
+// Frees a node's block and takes it out of the inode's block count. Credits: kNodeFreeCredits.
 absl::Status FreeExtentNode(const ExtentOwner& owner, Handle& handle, const ExtentLevel& level);
 
 // Takes the path's last node, if it is empty, out of the tree, and the index nodes that become empty with it. Credits
-// for each level: 3, and its parent.
+// for each level: kNodeFreeCredits, and its parent.
 absl::Status RemoveEmptyNodes(const ExtentOwner& owner, Handle& handle, ExtentPath& path);
 
-// While the root has a single child whose entries fit the root, moves them up and frees the child (credits: 3 each). A
-// tree as low as possible is what e2fsck wants to see.
+// While the root has a single child whose entries fit the root, moves them up and frees the child (credits:
+// kNodeFreeCredits each). A tree as low as possible is what e2fsck wants to see.
 absl::Status LowerExtentTree(const ExtentOwner& owner, Handle& handle);
 
 // Fills owner.shape unless it is known: reads every node of the tree.

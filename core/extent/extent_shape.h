@@ -42,6 +42,8 @@ struct ExtentShape {
   // The sum over the blocks of a level, by their depth, 0: leaves. At most the capacity of a block, if e2fsck is to be
   // content.
   std::array<int64_t, kExtentMaxDepth + 1> excess = {};
+  // The excess when a search for a way to lessen it found none: only for trees that were too wide when they came here.
+  std::array<int64_t, kExtentMaxDepth + 1> vain_at = {};
 };
 
 }  // namespace elidefs::core

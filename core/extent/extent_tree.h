@@ -43,6 +43,11 @@ class ExtentTree {
   static void InitializeRoot(Inode& inode) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 
   absl::StatusOr<Mapping> Lookup(LogicalBlock logical) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
+  // Reads what a change at `logical` may have to know about the whole tree, once per inode in memory. To be called
+  // before the change's handle is opened, because an open handle keeps every commit of the volume waiting. What cannot
+  // be read is the change's to report.
+  void PrepareInsert(LogicalBlock logical) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
+  void PrepareTruncate(LogicalBlock first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode_->mutex);
   // Inserts a written (or unwritten) extent over a hole, at most 32768 (32767) blocks; merges with adjacent extents of
   // the same kind, splits nodes, grows the tree. Updates blocks_512 for metadata blocks and for the extent; the blocks
   // themselves are the caller's (BlockAllocator::Commit). Writes tree blocks and block_area; the caller then writes the

@@ -1,14 +1,14 @@
 // Keeps the levels of an extent tree as full as extent_shape.h says, after entries were removed.
+#include <cstdlib>
 #include <utility>
 
 #include "base/error.h"
 #include "core/extent/extent_edit.h"
+#include "core/extent/extent_tree.h"
 #include "core/extent/extent_window.h"
 
 namespace elidefs::core {
 namespace {
-
-constexpr uint32_t kNodeFreeCredits = 3;  // bitmap, descriptor, revoke
 
 // The lowest depth whose nodes have too much excess; -1: none.
 int TooWideDepth(const ExtentOwner& owner) {
@@ -18,6 +18,14 @@ int TooWideDepth(const ExtentOwner& owner) {
     if (owner.shape->excess[depth] > owner.BlockNodeCapacity()) return static_cast<int>(depth);
   }
   return -1;
+}
+
+// A search looks at hundreds of nodes: after one in vain the next is due when the excess has changed by a part of a
+// node.
+bool IsWorthSearching(const ExtentOwner& owner, uint32_t depth) {
+  const int64_t vain_at = owner.shape->vain_at[depth];
+  const int64_t change = owner.shape->excess[depth] - vain_at;
+  return vain_at == 0 || std::abs(change) >= owner.BlockNodeCapacity() / 4;
 }
 
 // False if nothing is gained within reach.
@@ -35,10 +43,12 @@ absl::StatusOr<bool> ReduceExcess(const ExtentOwner& owner, Handle& handle, Logi
     const uint32_t unused_each = (search.unused() + search.nodes() - 1) / search.nodes();
     const uint32_t left = search.nodes() * ExtentExcess(capacity, capacity - unused_each);
     if (one_less || static_cast<int64_t>(search.excess()) - left >= surplus) break;
-    if (search.nodes() >= 2 * WindowNodes(capacity)) return false;
-    const absl::StatusOr<bool> wider = search.Widen();
+    const absl::StatusOr<bool> wider = search.nodes() < 2 * WindowNodes(capacity) ? search.Widen() : false;
     // What cannot be read here is reported to whoever needs it.
-    if (!wider.ok() || !*wider) return false;
+    if (!wider.ok() || !*wider) {
+      owner.shape->vain_at[depth] = owner.shape->excess[depth];
+      return false;
+    }
   }
   ExtentWindow window = search.Take();
   if (window.paths.size() < 2) return false;
@@ -73,6 +83,23 @@ absl::Status CountExtentShape(const ExtentOwner& owner) {
   return absl::OkStatus();
 }
 
+void ExtentTree::PrepareInsert(LogicalBlock logical) {
+  const ExtentOwner owner = MakeExtentOwner(context_, *inode_);
+  if (owner.shape->known || ExtentNode(owner.root).depth() == 0) return;
+  absl::StatusOr<ExtentPath> path = DescendExtents(owner, logical);
+  // Only a node without room asks for the shape. One extent may become three.
+  if (path.ok() && path->leaf().node.entries() + 2 > owner.BlockNodeCapacity()) CountExtentShape(owner).IgnoreError();
+}
+
+void ExtentTree::PrepareTruncate(LogicalBlock first) {
+  const ExtentOwner owner = MakeExtentOwner(context_, *inode_);
+  if (owner.shape->known || ExtentNode(owner.root).depth() == 0) return;
+  absl::StatusOr<ExtentPath> path = DescendExtents(owner, kLogicalBlockEnd - 1);
+  if (!path.ok()) return;
+  const uint32_t entries = path->leaf().node.entries();
+  if (entries == 0 || path->leaf().node.At(entries - 1).end() > first) CountExtentShape(owner).IgnoreError();
+}
+
 bool IsNarrow(const ExtentOwner& owner) {
   return TooWideDepth(owner) < 0;
 }
@@ -83,6 +110,7 @@ absl::Status NarrowExtentTree(const ExtentOwner& owner, Handle& handle, LogicalB
   if (removed) CountExtentShape(owner).IgnoreError();
   // Ends: every round lessens the excess.
   for (int depth = TooWideDepth(owner); depth >= 0; depth = TooWideDepth(owner)) {
+    if (!IsWorthSearching(owner, static_cast<uint32_t>(depth))) break;
     const int64_t before = owner.shape->excess[depth];
     ELIDEFS_ASSIGN_OR_RETURN(const bool changed,
                              ReduceExcess(owner, handle, logical, static_cast<uint32_t>(depth), allowance));

@@ -9,7 +9,6 @@
 namespace elidefs::core {
 namespace {
 
-constexpr uint32_t kNodeFreeCredits = 3;  // bitmap, descriptor, revoke
 // Journaled content is revoked block by block, which costs a credit each.
 constexpr uint32_t kMaxMetadataBlocksPerStep = 16;
 // One step: a run within one group and the leaf; then for each level a freed node and its parent.
@@ -74,7 +73,8 @@ absl::StatusOr<bool> ExtentTree::TruncateFrom(Handle& handle, LogicalBlock first
   if (!EnsureCredits(handle, later)) return false;
   // The rest of the handle serves to make the tree as narrow as e2fsck wants it.
   CreditAllowance allowance{&handle, handle.credits_left() - later};
-  ELIDEFS_RETURN_IF_ERROR(NarrowExtentTree(owner, handle, kLogicalBlockEnd - 1, /*removed=*/true, allowance));
+  ELIDEFS_RETURN_IF_ERROR(
+      NarrowExtentTree(owner, handle, kLogicalBlockEnd - 1, freed || owner.shape->known, allowance));
   // A handle of its own may have the credits that this one has spent.
   return !freed || IsNarrow(owner);
 }

@@ -160,6 +160,7 @@ std::vector<InodeRef> InodeCache::Snapshot() const {
   for (const auto& [number, slot] : slots_) {
     if (slot.inode != nullptr) inodes.push_back(slot.inode);
   }
+  std::sort(inodes.begin(), inodes.end(), [](const InodeRef& a, const InodeRef& b) { return a->number < b->number; });
   return inodes;
 }
 

@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <ctime>
 #include <limits>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "core/alloc/group_table.h"
 #include "core/inode/time_codec.h"
@@ -120,8 +120,7 @@ absl::StatusOr<EncodedBlocks> EncodeBlocks(const Geometry& geometry, InodeNumber
 }
 
 Timestamp Now() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
+  const timespec now = TimeOfDay();
   return Timestamp{now.tv_sec, static_cast<uint32_t>(now.tv_nsec)};
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "core/journal/journal_impl.h"
 #include "core/journal/write_batch.h"
@@ -16,6 +17,7 @@ namespace {
 // A POST that was left to the next commit's PRE is issued after all if that commit waits this long for its handles.
 constexpr std::chrono::milliseconds kDeferredPostPatience(2);
 constexpr std::chrono::seconds kIdleWait(3600);
+constexpr uint64_t kNanosecondsPerSecond = 1000000000;
 
 }  // namespace
 
@@ -23,8 +25,7 @@ bool Journal::Impl::CommitWanted() const {
   if (running == nullptr || running->empty() || aborted) return false;
   if (requested >= running->id) return true;
   if (options.commit_interval_ms == 0) return false;
-  return std::chrono::steady_clock::now() - running->first_change >=
-         std::chrono::milliseconds(options.commit_interval_ms);
+  return SteadyClock::now() - running->first_change >= std::chrono::milliseconds(options.commit_interval_ms);
 }
 
 bool Journal::Impl::HasCommitWork() const {
@@ -39,7 +40,7 @@ bool Journal::Impl::HasOrphanedPost() const {
 void Journal::Impl::WaitForCommitWork() {
   std::chrono::nanoseconds wait = kIdleWait;
   if (options.commit_interval_ms != 0 && running != nullptr && !running->empty() && !aborted) {
-    const auto age = std::chrono::steady_clock::now() - running->first_change;
+    const auto age = SteadyClock::now() - running->first_change;
     wait = std::chrono::milliseconds(options.commit_interval_ms) - age;
   }
   if (wait.count() > 0) commit_cond.WaitFor(mutex, wait);
@@ -136,7 +137,8 @@ int Journal::Impl::WriteLogBlocks(const Transaction& transaction, blockio::Ticke
     batch.Add(log_map.Physical(position), bytes);
     position = NextLogBlock(position, 1);
   };
-  const std::vector<BlockNumber> revoked(transaction.revoked.begin(), transaction.revoked.end());
+  std::vector<BlockNumber> revoked(transaction.revoked.begin(), transaction.revoked.end());
+  std::sort(revoked.begin(), revoked.end());
   for (size_t first = 0; first < revoked.size(); first += format.RevokesPerBlock()) {
     own.push_back(AllocateAligned(geometry.block_bytes, alignment_bytes));
     EncodeRevoke(format, sequence, absl::MakeConstSpan(revoked).subspan(first, format.RevokesPerBlock()),
@@ -168,6 +170,13 @@ int Journal::Impl::WriteLogBlocks(const Transaction& transaction, blockio::Ticke
     add(own.back().get());
     for (const uint8_t* bytes : logged) add(bytes);
   }
+  // The record's place becomes zero with the log blocks, so that a cut cannot mix the record with what an earlier round
+  // of the log left there: everything of it but the first sector is zero. e2fsck and the kernel take a record with a
+  // wrong checksum for damage to the volume (docs/decisions/0015-records-do-not-tear.md).
+  if (queue->capabilities().logical_block_bytes < geometry.block_bytes && !options.planted.record_may_tear) {
+    own.push_back(AllocateAligned(geometry.block_bytes, alignment_bytes));
+    add(own.back().get());
+  }
   return batch.Run(need);
 }
 
@@ -182,10 +191,9 @@ int Journal::Impl::PreFlush(blockio::Ticket need) {
 }
 
 int Journal::Impl::WriteRecord(Transaction* transaction) {
-  const uint64_t now = static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count());
-  last_commit_time_ns = std::max(last_commit_time_ns, now);
+  const timespec now = TimeOfDay();
+  const auto now_ns = static_cast<uint64_t>(now.tv_sec) * kNanosecondsPerSecond + static_cast<uint64_t>(now.tv_nsec);
+  last_commit_time_ns = std::max(last_commit_time_ns, now_ns);
   const AlignedBytes record = AllocateAligned(geometry.block_bytes, alignment_bytes);
   EncodeCommit(superblock->format(), static_cast<uint32_t>(transaction->id), last_commit_time_ns, record.get());
   const uint32_t position = NextLogBlock(transaction->log_start, transaction->log_blocks - 1);
@@ -258,9 +266,11 @@ void Journal::Impl::FinishRecord() {
       transaction->post_asked = true;
       ++(native_fua ? stats.commit_post_fua : stats.commit_post_elided);
     }
+    const bool nothing_to_ask = transaction->post_asked || !queue->ledger().has_volatile_cache();
+    if (nothing_to_ask && !transaction->post_asked) ++stats.commit_post_elided;  // E9
     recorded.push_back(std::move(committing));
     leave_post_to_next = running != nullptr && !running->empty() && requested >= running->id;
-    if (leave_post_to_next && !recorded.back()->post_asked) ++stats.commit_post_joined;
+    if (leave_post_to_next && !nothing_to_ask) ++stats.commit_post_joined;
   }
   AdvanceDurable();
   if (!leave_post_to_next) IssuePost();

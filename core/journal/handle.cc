@@ -110,8 +110,8 @@ void Journal::Impl::TakeCredit(Transaction* transaction, uint32_t* credits) {
 }
 
 void Journal::Impl::NoteChange(Transaction* transaction) {
-  if (transaction->first_change != std::chrono::steady_clock::time_point()) return;
-  transaction->first_change = std::chrono::steady_clock::now();
+  if (transaction->first_change != SteadyClock::time_point()) return;
+  transaction->first_change = SteadyClock::now();
   if (options.commit_interval_ms != 0) commit_cond.NotifyAll();
 }
 

@@ -57,8 +57,8 @@ void Journal::Impl::StopThreads() {
     stop_threads = true;
     WakeAll();
   }
-  if (commit_thread.joinable()) commit_thread.join();
-  if (checkpoint_thread.joinable()) checkpoint_thread.join();
+  if (commit_thread.joinable()) commit_thread.Join();
+  if (checkpoint_thread.joinable()) checkpoint_thread.Join();
 }
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(blockio::RequestQueue* queue, BlockCache* cache,
@@ -142,8 +142,8 @@ absl::Status Journal::Impl::StartWriting() {
     tail = {next_id, first, blockio::kNoNeed};
     writing = true;
   }
-  commit_thread = std::thread([this] { CommitThread(); });
-  checkpoint_thread = std::thread([this] { CheckpointThread(); });
+  commit_thread = Thread("elidefs-commit", [this] { CommitThread(); });
+  checkpoint_thread = Thread("elidefs-checkpt", [this] { CheckpointThread(); });
   return absl::OkStatus();
 }
 

@@ -8,11 +8,11 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "core/journal/journal.h"
 #include "core/journal/journal_superblock.h"
 #include "core/journal/log_map.h"
@@ -166,8 +166,8 @@ struct Journal::Impl {
   uint64_t space_wanted ABSL_GUARDED_BY(mutex) = 0;
 
   JournalStats stats ABSL_GUARDED_BY(mutex);
-  std::thread commit_thread;
-  std::thread checkpoint_thread;
+  Thread commit_thread;
+  Thread checkpoint_thread;
 };
 
 }  // namespace elidefs::core

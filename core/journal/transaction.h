@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "base/clock.h"
 #include "blockio/ticket.h"
 #include "core/cache/block_cache.h"
 #include "core/geometry.h"
@@ -38,7 +39,7 @@ struct Transaction {
   bool closing = false;
   uint32_t open_handles = 0;
   uint64_t reserved = 0;  // unused credits of the open handles
-  std::chrono::steady_clock::time_point first_change;
+  SteadyClock::time_point first_change;
   absl::flat_hash_map<BlockNumber, BufferRef> dirty;
   absl::flat_hash_set<BlockNumber> revoked;
   std::vector<BlockRange> released;

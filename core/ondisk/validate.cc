@@ -53,6 +53,10 @@ absl::Status DecodeBlocks(const SuperBlock& super_block, uint64_t device_bytes, 
                           Geometry* geometry) {
   const uint32_t log_block = super_block.s_log_block_size;
   if (log_block > kMaxLogBlockSize) return Impossible("block size 2^", uint64_t{log_block} + 10, " is out of range");
+  if (log_block == kMaxLogBlockSize) {
+    return ErrnoError(EOPNOTSUPP,
+                      "a block size of 64 KiB is not supported; copy the files to a volume with smaller blocks");
+  }
   geometry->block_shift = log_block + 10;
   geometry->block_bytes = 1U << geometry->block_shift;
   if (geometry->block_bytes < logical_block_bytes) {

@@ -2,10 +2,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "core/ondisk/checksums.h"
 #include "core/volume/volume_impl.h"
@@ -34,7 +34,7 @@ void VolumeImpl::MarkErrorOnDisk() {
   if (block == nullptr || context_.queue->Read(offset, block.get(), geometry.block_bytes) != 0) return;
   auto* super = reinterpret_cast<SuperBlock*>(block.get() + kSuperBlockOffsetBytes % geometry.block_bytes);
   if (super->s_magic != kExt4Magic) return;
-  const auto now = static_cast<uint32_t>(time(nullptr));
+  const auto now = static_cast<uint32_t>(TimeOfDay().tv_sec);
   constexpr char kFunction[] = "elidefs";
   // The error code fields lie in the second sector; they stay, so that the update cannot be torn (SealSuperBlock).
   super->s_state = static_cast<uint16_t>(super->s_state | kStateErrors);

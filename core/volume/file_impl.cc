@@ -1,12 +1,12 @@
 // Open descriptions, and the syncs that do not need one.
 #include <cerrno>
 #include <cstring>
-#include <future>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "core/volume/namespace_support.h"
 #include "core/volume/volume_impl.h"
 
@@ -17,32 +17,43 @@ int ErrnoOf(const absl::Status& status) {
 }
 
 absl::StatusOr<size_t> File::Read(uint64_t offset_bytes, absl::Span<uint8_t> into) {
-  std::promise<int> done;
+  Notification done;
+  int error = 0;
   size_t length = 0;
-  ReadAsync(offset_bytes, into.size(), [&](int error, absl::Span<const uint8_t> data) {
+  ReadAsync(offset_bytes, into.size(), [&](int result, absl::Span<const uint8_t> data) {
+    error = result;
     length = data.size();
     if (!data.empty()) std::memcpy(into.data(), data.data(), data.size());
-    done.set_value(error);
+    done.Notify();
   });
-  if (const int error = done.get_future().get(); error != 0) return ErrnoError(error, "read failed");
+  done.Wait();
+  if (error != 0) return ErrnoError(error, "read failed");
   return length;
 }
 
 absl::StatusOr<size_t> File::Write(uint64_t offset_bytes, absl::Span<const uint8_t> data) {
-  std::promise<int> done;
+  Notification done;
+  int error = 0;
   size_t length = 0;
-  WriteAsync(offset_bytes, data, [&](int error, size_t written_bytes) {
+  WriteAsync(offset_bytes, data, 0, [&](int result, size_t written_bytes) {
+    error = result;
     length = written_bytes;
-    done.set_value(error);
+    done.Notify();
   });
-  if (const int error = done.get_future().get(); error != 0) return ErrnoError(error, "write failed");
+  done.Wait();
+  if (error != 0) return ErrnoError(error, "write failed");
   return length;
 }
 
 absl::Status File::Sync(bool data_only) {
-  std::promise<int> done;
-  SyncAsync(data_only, [&](int error) { done.set_value(error); });
-  if (const int error = done.get_future().get(); error != 0) return ErrnoError(error, "sync failed");
+  Notification done;
+  int error = 0;
+  SyncAsync(data_only, [&](int result) {
+    error = result;
+    done.Notify();
+  });
+  done.Wait();
+  if (error != 0) return ErrnoError(error, "sync failed");
   return absl::OkStatus();
 }
 
@@ -95,22 +106,24 @@ class FileImpl final : public File {
     description_->volume->data_path().Read(description_->inode, offset_bytes, length_bytes, std::move(callback));
   }
 
-  void WriteAsync(uint64_t offset_bytes, absl::Span<const uint8_t> data, WriteCallback callback) override {
+  void WriteAsync(uint64_t offset_bytes, absl::Span<const uint8_t> data, uint32_t flags,
+                  WriteCallback callback) override {
     if ((description_->flags & kOpenWrite) == 0) return callback(EBADF, 0);
     if (const int error = description_->TakeError(); error != 0) return callback(error, 0);
-    const bool append = (description_->flags & kOpenAppend) != 0;
     const bool durable = (description_->flags & (kOpenSync | kOpenDataSync)) != 0;
+    const DataPath::WriteOptions options{.append = (description_->flags & kOpenAppend) != 0,
+                                         .late = durable,
+                                         .keep_times = (flags & kWriteKeepTimes) != 0};
     VolumeImpl* volume = description_->volume;
     if (!durable) {
-      volume->data_path().Write(description_->inode, offset_bytes, data, append, /*late=*/false, /*privileged=*/false,
-                                std::move(callback));
+      volume->data_path().Write(description_->inode, offset_bytes, data, options, std::move(callback));
       return;
     }
     // O_SYNC, O_DSYNC: as an fsync or fdatasync behind this write.
     volume->syncer().counters().o_sync_writes.fetch_add(1, std::memory_order_relaxed);
     const bool data_only = (description_->flags & kOpenSync) == 0;
     volume->data_path().Write(
-        description_->inode, offset_bytes, data, append, /*late=*/true, /*privileged=*/false,
+        description_->inode, offset_bytes, data, options,
         [description = description_, data_only, callback = std::move(callback)](int error, size_t written) mutable {
           if (error != 0 || written == 0) return callback(error, written);
           description->volume->syncer().Sync(description->inode, data_only,
@@ -169,9 +182,9 @@ void VolumeImpl::SyncDirectoryAsync(InodeId directory, bool data_only, File::Syn
 
 absl::Status VolumeImpl::Flush() {
   if (!started_read_write_) return absl::OkStatus();
-  std::promise<void> accepted_writes;
-  data_path_->AfterVolumeWrites(UINT32_MAX, [&] { accepted_writes.set_value(); });
-  accepted_writes.get_future().wait();
+  Notification accepted_writes;
+  data_path_->AfterVolumeWrites(UINT32_MAX, [&] { accepted_writes.Notify(); });
+  accepted_writes.Wait();
   ELIDEFS_RETURN_IF_ERROR(dirty_times_->WriteAll());
   if (context_.journal->CommitBlocking(context_.journal->Newest(), nullptr) != 0) {
     return ErrnoError(EIO, "the commit failed; the volume is read-only");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "core/alloc/block_allocator.h"
 #include "core/alloc/group_table.h"
@@ -78,8 +79,7 @@ absl::StatusOr<std::string> LinkTarget(VolumeContext& context, Inode& inode)
 }  // namespace
 
 Timestamp VolumeImpl::Now() {
-  timespec now{};
-  clock_gettime(CLOCK_REALTIME, &now);
+  const timespec now = TimeOfDay();
   return {.seconds = now.tv_sec, .nanoseconds = static_cast<uint32_t>(now.tv_nsec)};
 }
 

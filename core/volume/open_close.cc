@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "core/alloc/block_allocator.h"
 #include "core/alloc/group_table.h"
@@ -102,6 +102,8 @@ absl::Status VolumeImpl::Initialize(std::unique_ptr<BlockDevice> device, const V
   ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
   ELIDEFS_RETURN_IF_ERROR(context_.groups->AddSystemBlocks(journal_blocks));
   CreateParts(internals);
+  // Before anything is written for the mount's sake: a volume without a usable root is of no use to anybody.
+  ELIDEFS_RETURN_IF_ERROR(CheckRoot());
   if (context_.read_only) {
     context_.journal.reset();
     return absl::OkStatus();
@@ -109,6 +111,13 @@ absl::Status VolumeImpl::Initialize(std::unique_ptr<BlockDevice> device, const V
   ELIDEFS_RETURN_IF_ERROR(StartReadWrite());
   // The volume is in use from here on: a damaged orphan turns it read-only instead of failing the mount half-way.
   if (const absl::Status status = ProcessOrphans(); !status.ok()) context_.journal->Abort(status);
+  return absl::OkStatus();
+}
+
+absl::Status VolumeImpl::CheckRoot() {
+  ELIDEFS_ASSIGN_OR_RETURN(const InodeRef root, context_.inode_store->Read(kRootInode, /*allow_orphan=*/false));
+  MutexLock lock(root->mutex);
+  if (!root->IsDirectory()) return CorruptionError("the root inode is no directory; run e2fsck");
   return absl::OkStatus();
 }
 
@@ -141,6 +150,9 @@ absl::StatusOr<std::vector<BlockRange>> VolumeImpl::JournalMap() {
   if (!inode->IsRegular())
     return CorruptionError(absl::StrCat("journal inode ", number, " is not a regular file; run e2fsck"));
   const uint64_t blocks = inode->size_bytes >> context_.geometry.block_shift;
+  if (blocks > context_.geometry.block_count) {
+    return CorruptionError(absl::StrCat("the journal (inode ", number, ") is larger than the volume; run e2fsck"));
+  }
   std::vector<BlockRange> map;
   for (uint64_t logical = 0; logical < blocks;) {
     ELIDEFS_ASSIGN_OR_RETURN(const Mapping mapping,
@@ -232,8 +244,9 @@ void VolumeImpl::CreateParts(const VolumeInternals& internals) {
   syncer_ = std::make_unique<Syncer>(&context_, data_path_.get(), dirty_times_.get(), options_.group_wait_ms);
   inode_cache_->set_on_unused([this](InodeRef inode) {
     // Writes accepted before the last close end first: a worker must not wait for work that needs a worker.
-    data_path_->AfterAcceptedWrites(inode, [this, inode] {
-      context_.workers->Schedule([this, inode] {
+    auto deletion = std::make_shared<DataPath::Deletion>(data_path_.get());
+    data_path_->AfterAcceptedWrites(inode, [this, inode, deletion] {
+      context_.workers->Schedule([this, inode, deletion] {
         if (const absl::Status status = DeleteUnused(inode); !status.ok()) {
           context_.logger.Error(absl::StrCat("deleting inode ", inode->number, ": ", std::string(status.message())));
         }
@@ -258,7 +271,7 @@ absl::Status VolumeImpl::StartReadWrite() {
     super->s_feature_incompat = super->s_feature_incompat | kIncompatRecover;
   }
   super->s_mnt_count = static_cast<uint16_t>(super->s_mnt_count + 1);
-  super->s_mtime = static_cast<uint32_t>(time(nullptr));
+  super->s_mtime = static_cast<uint32_t>(TimeOfDay().tv_sec);
   ELIDEFS_RETURN_IF_ERROR(WriteSuperBlock(nullptr));
   ELIDEFS_RETURN_IF_ERROR(context_.journal->StartWriting());
   // E11: a predecessor that was killed may have left writes in the device's cache, about which this ledger knows
@@ -339,7 +352,7 @@ absl::Status VolumeImpl::Close() {
   SuperBlock* super = super_block();
   super->s_feature_incompat = super->s_feature_incompat & ~static_cast<uint32_t>(kIncompatRecover);
   super->s_state = static_cast<uint16_t>(super->s_state | kStateValid | (damage_seen_ ? kStateErrors : 0));
-  super->s_wtime = static_cast<uint32_t>(time(nullptr));
+  super->s_wtime = static_cast<uint32_t>(TimeOfDay().tv_sec);
   const uint64_t free_blocks = context_.blocks->free_blocks();
   super->s_free_blocks_count_lo = static_cast<uint32_t>(free_blocks);
   if (context_.geometry.has_64bit()) super->s_free_blocks_count_hi = static_cast<uint32_t>(free_blocks >> 32U);

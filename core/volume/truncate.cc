@@ -1,9 +1,9 @@
 // Changes of a file's size, and the deletion of inodes whose last name and last user are gone.
 #include <cerrno>
-#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "core/alloc/block_allocator.h"
 #include "core/alloc/inode_allocator.h"
@@ -23,6 +23,8 @@ constexpr uint32_t kTruncateHandleCredits = ExtentTree::kTruncateCredits + 1 + O
 // One or more transactions. The inode goes on the orphan list in the first one if that does not finish the work, so
 // that a crash in between is completed by the next mount.
 absl::Status VolumeImpl::TruncateBlocks(const InodeRef& inode, LogicalBlock first) {
+  ExtentTree tree(&context_, inode.get());
+  tree.PrepareTruncate(first);
   while (true) {
     ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_.journal->Start(kTruncateHandleCredits));
     const absl::StatusOr<bool> done = TruncateStep(handle, inode, first);
@@ -95,7 +97,7 @@ absl::Status VolumeImpl::SetSize(const InodeRef& inode, uint64_t size_bytes) {
 absl::Status VolumeImpl::ReleaseInode(Handle& handle, const InodeRef& inode) {
   ELIDEFS_RETURN_IF_ERROR(ReleaseXattrBlock(&context_, handle, *inode));
   ELIDEFS_RETURN_IF_ERROR(orphans_->Remove(handle, inode));
-  inode->dtime.store(static_cast<uint32_t>(time(nullptr)), std::memory_order_relaxed);
+  inode->dtime.store(static_cast<uint32_t>(TimeOfDay().tv_sec), std::memory_order_relaxed);
   ELIDEFS_RETURN_IF_ERROR(context_.inode_store->Write(handle, *inode));
   return context_.inodes->Free(handle, inode->number, inode->IsDirectory());
 }

@@ -72,6 +72,7 @@ class VolumeImpl final : public Volume {
   // open_close.cc, in the order of a mount.
   absl::Status Initialize(std::unique_ptr<BlockDevice> device, const VolumeOptions& options,
                           const VolumeInternals& internals);
+  absl::Status CheckRoot();
   absl::StatusOr<SuperBlock> ReadSuperBlock();
   // Returns the journal's own blocks.
   absl::StatusOr<std::vector<BlockRange>> OpenJournalAndRecover();
@@ -108,12 +109,13 @@ class VolumeImpl final : public Volume {
   auto WithSpace(Operation operation) {
     auto result = operation();
     for (uint32_t i = 0; i < kSpaceRetries && IsNoSpace(result); ++i) {
-      data_path_->ReclaimSpace();
+      // Once more in any case: something may have been freed since the operation looked.
+      if (!data_path_->ReclaimSpace() && i > 0) break;
       result = operation();
     }
     return result;
   }
-  static constexpr uint32_t kSpaceRetries = 2;
+  static constexpr uint32_t kSpaceRetries = 4;
   static bool IsNoSpace(const absl::Status& status) { return StatusToErrno(status) == ENOSPC; }
   template <typename T>
   static bool IsNoSpace(const absl::StatusOr<T>& result) {

@@ -87,6 +87,11 @@ enum OpenFlag : uint32_t {
   kOpenTruncate = 32
 };
 
+enum WriteFlag : uint32_t {
+  // The file's times stay: a cache above writes late, and whoever holds it sets them (SetAttributes).
+  kWriteKeepTimes = 1,
+};
+
 // One open description of a regular file: reports each deferred write error once.
 class File {
  public:
@@ -101,7 +106,9 @@ class File {
   // Copies `data` before it returns. The callback comes when the data is in the volume's hands (write-behind), or, for
   // a description opened with kOpenSync/kOpenDataSync, when it is durable. ENOSPC, EFBIG, EIO (also of an earlier
   // write), EROFS.
-  virtual void WriteAsync(uint64_t offset_bytes, absl::Span<const uint8_t> data, WriteCallback callback) = 0;
+  // `flags`: of WriteFlag.
+  virtual void WriteAsync(uint64_t offset_bytes, absl::Span<const uint8_t> data, uint32_t flags,
+                          WriteCallback callback) = 0;
   // fdatasync (`data_only`) or fsync.
   virtual void SyncAsync(bool data_only, SyncCallback callback) = 0;
 

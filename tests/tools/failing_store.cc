@@ -3,9 +3,14 @@
 // usage: failing_store IMAGE MOUNTPOINT. Serves MOUNTPOINT/image and MOUNTPOINT/control in the foreground until it is
 // unmounted. Like a disk with a volatile cache it keeps writes in memory until an fsync, which moves them to IMAGE;
 // what no fsync has moved is gone when the program ends. Reading `control` gives counters, writing to it one of
-//   fail_flush N SKIP [drop]   SKIP more fsyncs succeed and N then answer EIO; with `drop` these lose what the cache
-//   holds fail_write N [TEXT]        the next N writes (that contain TEXT) answer EIO and change nothing ok nothing
-//   fails from here on power_cut                  loses what no fsync has moved
+//
+//   fail_flush N SKIP [drop]  SKIP more fsyncs succeed, N then answer EIO; with `drop` these lose what the cache holds
+//
+//   fail_write N [TEXT]       the next N writes (that contain TEXT) answer EIO and change nothing
+//
+//   ok                        nothing fails from here on
+//
+//   power_cut                 loses what no fsync has moved
 #define FUSE_USE_VERSION 312
 #include <fcntl.h>
 #include <fuse3/fuse_lowlevel.h>

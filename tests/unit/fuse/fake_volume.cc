@@ -42,7 +42,8 @@ class FakeFile : public File {
     });
   }
 
-  void WriteAsync(uint64_t offset_bytes, absl::Span<const uint8_t> data, WriteCallback callback) override {
+  void WriteAsync(uint64_t offset_bytes, absl::Span<const uint8_t> data, uint32_t /*flags*/,
+                  WriteCallback callback) override {
     const int error = name_ == "write-fails" ? EIO : 0;
     const size_t size = data.size();
     if (error == 0) {

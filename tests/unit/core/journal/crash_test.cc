@@ -104,7 +104,7 @@ TEST(CommitOrder, NoRecordBeforeItsLogBlocksAreDurable) {
   }
 }
 
-TEST(PlantedJournalBug, CommitWithoutPreflushIsCaught) {
+TEST(planted, commit_without_preflush_in_the_journal) {
   CrashHistoryOptions options{.seed = 21};
   options.planted.commit_without_preflush = true;
   CrashModel model(SmallVolume(), options);
@@ -114,7 +114,7 @@ TEST(PlantedJournalBug, CommitWithoutPreflushIsCaught) {
   EXPECT_GT(model.CountViolations(1, &first), 0U);
 }
 
-TEST(PlantedJournalBug, ElidedPreflushDespiteLogIsCaught) {
+TEST(planted, elide_pre_despite_log) {
   CrashHistoryOptions options{.seed = 22, .wait_every = 1};
   options.planted.elide_pre_despite_log = true;
   const TestVolume& volume = SmallVolume();
@@ -175,12 +175,12 @@ uint32_t LossesBehindALazyCheckpoint(const PlantedBugs& planted) {
   return losses;
 }
 
-TEST(PlantedJournalBug, TailBeforeCheckpointIsCaught) {
+TEST(planted, tail_before_checkpoint) {
   EXPECT_EQ(LossesBehindALazyCheckpoint({}), 0U);
   EXPECT_GT(LossesBehindALazyCheckpoint({.tail_before_checkpoint = true}), 0U);
 }
 
-TEST(PlantedJournalBug, ChecksumBeforeEscapeIsCaught) {
+TEST(planted, checksum_before_escape) {
   CrashHistoryOptions options{.seed = 4, .magic_content = true};
   options.planted.checksum_before_escape = true;
   CrashModel model(SmallVolume(), options);
@@ -213,7 +213,7 @@ uint8_t ContentAfterTwoLives(const PlantedBugs& planted) {
   return stack.ReadFromDevice(volume.free_blocks[0])[0];
 }
 
-TEST(PlantedJournalBug, ResetSequenceIsCaught) {
+TEST(planted, reset_sequence) {
   EXPECT_EQ(ContentAfterTwoLives({}), 9);
   EXPECT_NE(ContentAfterTwoLives({.reset_sequence = true}), 9);
 }
@@ -283,7 +283,7 @@ TEST(Revoke, DataThatReusesAMetadataBlockSurvives) {
   EXPECT_EQ(ReuseAsData({}, true), "");
 }
 
-TEST(PlantedJournalBug, SkippedRevokeIsCaught) {
+TEST(planted, skip_revoke_in_the_journal) {
   EXPECT_NE(ReuseAsData({.skip_revoke = true}, false), "");
 }
 

@@ -148,6 +148,9 @@ TEST(NamespaceImageTest, AFullVolumeFindsWhatADeletionFreed) {
   while (made < 4000 && make() == 0) {
   }
   ASSERT_LT(made, 4000) << "the volume did not fill up";
+  const uint64_t commits = mounted->Stats().commits.commits;
+  EXPECT_EQ(make(), ENOSPC);
+  EXPECT_EQ(mounted->Stats().commits.commits, commits) << "nothing was freed that a commit could give back";
   ASSERT_TRUE(mounted->Unlink(kRootInodeId, "big").ok());
   mounted->Forget(big->inode, 1);
   EXPECT_EQ(make(), 0);
