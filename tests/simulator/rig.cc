@@ -2,11 +2,10 @@
 
 #include <atomic>
 #include <cerrno>
-#include <future>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/thread.h"
 #include "tests/simulator/oracles.h"
 #include "tests/unit/core/support/test_image.h"
 
@@ -76,7 +75,11 @@ std::unique_ptr<Connection> Connection::To(BlockDevice* device) {
 
 std::vector<uint8_t> MakeDirtyImage(uint64_t size_bytes, const std::string& mke2fs_options) {
   const test_support::TempFile file(std::vector<uint8_t>(size_bytes, kUnusedByte));
-  test_support::MustRun("mke2fs -F -q -t ext4 -E nodiscard,lazy_itable_init=1 " + mke2fs_options + " " + file.path());
+  // The same bytes every time: whatever mke2fs would draw or take from the clock is given.
+  test_support::MustRun(
+      "E2FSPROGS_FAKE_TIME=1717200000 mke2fs -F -q -t ext4 -U 6b6d7d8e-0000-4000-8000-000000000001 -E "
+      "nodiscard,lazy_itable_init=1,hash_seed=6b6d7d8e-0000-4000-8000-000000000002 " +
+      mke2fs_options + " " + file.path());
   return file.Read();
 }
 
@@ -97,7 +100,9 @@ VolumeOptions RigOptions::QuietOptions() {
 
 Recording::Recording(RigOptions options)
     : options_(std::move(options)),
-      device_(blockio::VolatileCacheDevice::Create(options_.image, options_.device)),
+      device_(options_.shared_image != nullptr
+                  ? blockio::VolatileCacheDevice::Create(options_.shared_image, options_.device)
+                  : blockio::VolatileCacheDevice::Create(options_.image, options_.device)),
       fault_device_(blockio::FaultDevice::Create(device_.get(), options_.faults)) {}
 
 Recording::~Recording() {
@@ -138,20 +143,37 @@ absl::Status Recording::Start(uint32_t threads) {
   return status;
 }
 
+absl::Status Recording::StartFrom(const PreparedImage& prepared) {
+  const absl::Status status = Mount();
+  if (!status.ok()) return status;
+  folders_ = {prepared.folder};
+  runners_.push_back(std::make_unique<Runner>(volume_.get(), device_.get(), 0, prepared.folder));
+  for (const auto& [node, inode] : prepared.inodes) runners_[0]->Adopt(node, inode);
+  for (const NodeId node : prepared.directories) runners_[0]->AdoptDirectory(node);
+  earlier_ = prepared.operations;
+  return absl::OkStatus();
+}
+
 absl::Status Recording::RunAll(std::vector<std::vector<Operation>> histories) {
-  std::vector<std::future<absl::Status>> results;
+  std::vector<absl::Status> results(histories.size());
+  std::vector<Thread> threads;
   for (size_t thread = 0; thread < histories.size(); ++thread) {
-    results.push_back(std::async(std::launch::async,
-                                 [this, thread, &histories] { return runners_[thread]->Run(histories[thread]); }));
+    threads.emplace_back(absl::StrCat("load-", thread), [this, thread, &histories, &results] {
+      results[thread] = runners_[thread]->Run(histories[thread], earlier_.size());
+    });
   }
   absl::Status status;
-  for (std::future<absl::Status>& result : results) status.Update(result.get());
+  for (size_t thread = 0; thread < histories.size(); ++thread) {
+    threads[thread].Join();
+    status.Update(results[thread]);
+  }
   SetHistories(std::move(histories));
   return status;
 }
 
 void Recording::SetHistories(std::vector<std::vector<Operation>> histories) {
   for (std::vector<Operation>& operations : histories) {
+    operations.insert(operations.begin(), earlier_.begin(), earlier_.end());
     histories_.emplace_back(std::move(operations));
     if (options_.faults) histories_.back().AllowFailedWrites();
   }
@@ -180,7 +202,7 @@ absl::Status Recording::Restart() {
 
 std::vector<std::vector<Progress>> Recording::ProgressByEvent() const {
   std::vector<std::vector<Progress>> result;
-  std::vector<Progress> now(histories_.size());
+  std::vector<Progress> now(histories_.size(), Progress{.begun = earlier_.size(), .ended = earlier_.size()});
   for (size_t index = 0; index < device_->event_count(); ++index) {
     result.push_back(now);
     const blockio::DeviceEvent& event = device_->event(index);
@@ -196,6 +218,26 @@ std::vector<std::vector<Progress>> Recording::ProgressByEvent() const {
   }
   result.push_back(now);
   return result;
+}
+
+absl::StatusOr<PreparedImage> Prepare(std::vector<uint8_t> image, std::vector<Operation> operations) {
+  RigOptions options;
+  options.image = std::move(image);
+  Recording recording(std::move(options));
+  absl::Status status = recording.Start(1);
+  if (!status.ok()) return status;
+  status = recording.runner(0).Run(operations);
+  if (!status.ok()) return status;
+  PreparedImage prepared;
+  prepared.folder = recording.runner(0).inode(kBaseNode);
+  prepared.inodes = recording.runner(0).inodes();
+  prepared.directories = recording.runner(0).directories();
+  prepared.operations = std::move(operations);
+  status = recording.Finish();
+  if (!status.ok()) return status;
+  prepared.image = std::make_shared<const blockio::BaseImage>(recording.device().ImageAfterCut(
+      recording.device().event_count(), blockio::VolatileCacheDevice::Cut::kKeepAll, 0));
+  return prepared;
 }
 
 }  // namespace elidefs::simulator

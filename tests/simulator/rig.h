@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "blockio/device/sector_image.h"
 #include "blockio/device/test_devices.h"
 #include "core/volume/internals.h"
 #include "elidefs/volume.h"
@@ -36,8 +39,18 @@ std::vector<uint8_t> MakeDirtyImage(uint64_t size_bytes, const std::string& mke2
 // The smallest with a journal of the smallest legal size (1024 blocks).
 std::vector<uint8_t> MakeSmallImage(uint32_t block_bytes);
 
+// A clean image that holds the result of some calls, all of them durable: where many recordings begin.
+struct PreparedImage {
+  std::shared_ptr<const blockio::BaseImage> image;
+  std::vector<Operation> operations;  // of the one thread
+  InodeId folder = 0;                 // its folder
+  absl::flat_hash_map<NodeId, InodeId> inodes;
+  absl::flat_hash_set<NodeId> directories;
+};
+
 struct RigOptions {
   std::vector<uint8_t> image;
+  std::shared_ptr<const blockio::BaseImage> shared_image;  // instead of `image`
   blockio::VolatileCacheDevice::Options device;
   VolumeOptions volume = QuietOptions();
   core::VolumeInternals internals;
@@ -56,6 +69,9 @@ class Recording {
 
   // Mounts and makes the folder of each thread, durably. Call once.
   absl::Status Start(uint32_t threads);
+  // Instead: mounts the prepared image (which is `shared_image`). One thread; `operations` of RunAll follow on those of
+  // the image.
+  absl::Status StartFrom(const PreparedImage& prepared);
   // Runs each history on a thread of its own, all at once.
   absl::Status RunAll(std::vector<std::vector<Operation>> histories);
   // For loads that need more control: the runner of a thread; what was run is told by SetHistory afterwards.
@@ -90,6 +106,10 @@ class Recording {
   std::vector<InodeId> folders_;
   std::vector<History> histories_;
   size_t first_event_ = 0;
+  std::vector<Operation> earlier_;  // what the image began with
 };
+
+// Makes one by running `operations` on `image`.
+absl::StatusOr<PreparedImage> Prepare(std::vector<uint8_t> image, std::vector<Operation> operations);
 
 }  // namespace elidefs::simulator

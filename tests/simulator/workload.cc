@@ -1,11 +1,11 @@
 #include "tests/simulator/workload.h"
 
 #include <algorithm>
-#include <future>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 
 namespace elidefs::simulator {
 namespace {
@@ -271,9 +271,9 @@ void Runner::Release() {
   lookups_.clear();
 }
 
-absl::Status Runner::Run(const std::vector<Operation>& operations) {
+absl::Status Runner::Run(const std::vector<Operation>& operations, size_t first_call) {
   for (size_t call = 0; call < operations.size(); ++call) {
-    absl::Status status = RunOne(call, operations[call]);
+    absl::Status status = RunOne(first_call + call, operations[call]);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -365,10 +365,13 @@ absl::Status Runner::Sync(const Operation& operation) {
     absl::StatusOr<File*> file = Open(operation.node);
     return file.ok() ? (*file)->Sync(data_only) : file.status();
   }
-  // Shared: the callback may still be inside set_value when the waiter goes on.
-  const auto done = std::make_shared<std::promise<int>>();
-  volume_->SyncDirectoryAsync(inode(operation.node), data_only, [done](int error) { done->set_value(error); });
-  const int error = done->get_future().get();
+  Notification done;
+  int error = 0;
+  volume_->SyncDirectoryAsync(inode(operation.node), data_only, [&](int result) {
+    error = result;
+    done.Notify();
+  });
+  done.Wait();
   return error == 0 ? absl::OkStatus() : absl::InternalError(absl::StrCat("errno ", error));
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,8 +43,8 @@ class Runner {
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
-  // Stops at the first call that fails; the message names the call.
-  absl::Status Run(const std::vector<Operation>& operations);
+  // Stops at the first call that fails; the message names the call. Calls are numbered from `first_call` on.
+  absl::Status Run(const std::vector<Operation>& operations, size_t first_call = 0);
   // Runs one call with its marks.
   absl::Status RunOne(size_t call, const Operation& operation);
   // Closes every file and gives every reference back.
@@ -51,7 +52,10 @@ class Runner {
 
   // After a new mount: the file is known by its inode alone.
   void Adopt(NodeId node, InodeId inode) { inodes_[node] = inode; }
+  void AdoptDirectory(NodeId node) { directories_.insert(node); }
   InodeId inode(NodeId node) const { return inodes_.at(node); }
+  const absl::flat_hash_map<NodeId, InodeId>& inodes() const { return inodes_; }
+  const absl::flat_hash_set<NodeId>& directories() const { return directories_; }
   // The open description of the file; opens it if necessary.
   absl::StatusOr<File*> Open(NodeId node);
 
@@ -65,8 +69,9 @@ class Runner {
   blockio::VolatileCacheDevice* const device_;
   const uint32_t thread_;
   absl::flat_hash_map<NodeId, InodeId> inodes_;
-  absl::flat_hash_map<NodeId, uint64_t> lookups_;
-  absl::flat_hash_map<NodeId, std::unique_ptr<File>> files_;
+  // In order: what is released at the end must not come in the order of a hash table, which differs from run to run.
+  std::map<NodeId, uint64_t> lookups_;
+  std::map<NodeId, std::unique_ptr<File>> files_;
   absl::flat_hash_set<NodeId> directories_;
 };
 
