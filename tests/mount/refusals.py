@@ -205,6 +205,51 @@ def mounted_by_kernel(rig):
     rig.detach(loop)
 
 
+def two_ways_to_one_file(rig):
+    """Two devices over the same bytes are one volume with two writers."""
+    image = rig.image(32)
+    first, second = rig.loop(image), rig.loop(image)
+    refused(rig, first, [second], "a loop device beside another one over the same file", hashed=image)
+    rig.detach(second)
+    with rig.mounted(image_of_its_own := rig.image(32)):
+        late = rig.loop(image_of_its_own)
+        refused(rig, late, BUSY, "a loop device over an image that elidefs has mounted")
+        rig.detach(late)
+    rig.detach(first)
+    # The name under which the loop device was made is gone.
+    link = rig.new_path("link")
+    os.link(image, link)
+    nameless = rig.loop(link)
+    os.unlink(link)
+    refused(rig, image, [nameless], "an image below a loop device whose name for it is gone")
+    refused(rig, nameless, ["no name"], "a loop device whose file has no name", hashed=image)
+    rig.detach(nameless)
+    # Two halves of one file are two volumes.
+    halves = rig.new_path("halves")
+    with open(halves, "wb") as file:
+        file.truncate(64 << 20)
+    low = harness.run("losetup", "--find", "--show", "--sizelimit", str(32 << 20), halves)[1].strip()
+    high = harness.run("losetup", "--find", "--show", "--offset", str(32 << 20), halves)[1].strip()
+    for loop in (low, high):
+        harness.run("mkfs.ext4", "-q", "-F", loop)
+    with rig.mounted(low), rig.mounted(high):
+        pass
+    harness.run("losetup", "--detach", low)
+    harness.run("losetup", "--detach", high)
+
+
+def damaged_root(rig):
+    image = rig.image(16)
+    harness.run("debugfs", "-w", "-R", "set_inode_field <2> mode 0100644", image)
+    refused(rig, image, ["root"], "a root that is no directory")
+    refused(rig, "", ["empty"], "an empty name of the source", hashed=image)
+    large = rig.new_path("image")
+    with open(large, "wb") as file:
+        file.truncate(256 << 20)
+    if harness.run("mkfs.ext4", "-q", "-F", "-b", "65536", large, check=False)[0] == 0:
+        refused(rig, large, ["64 KiB"], "blocks of 64 KiB")
+
+
 def on_an_elidefs_mount(rig):
     for options in ("", "writeback_cache"):
         with rig.mounted(rig.image(64), options) as outer:
@@ -232,6 +277,8 @@ def test(rig):
     places(rig)
     mounted_by_elidefs(rig)
     mounted_by_kernel(rig)
+    two_ways_to_one_file(rig)
+    damaged_root(rig)
     on_an_elidefs_mount(rig)
 
 

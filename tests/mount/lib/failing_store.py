@@ -10,9 +10,10 @@ class FailingStore:
     """`image` is the file to mount or to put a loop device over; the commands are described in tests/tools/failing_store.cc."""
 
     def __init__(self, rig, size_mib=64):
-        backing = rig.image(size_mib, "-b", "4096", "-J", "size=8", "-E", "lazy_itable_init=0")
+        # What is durable.
+        self.backing = rig.image(size_mib, "-b", "4096", "-J", "size=8", "-E", "lazy_itable_init=0")
         self.point = rig.new_folder("store")
-        self.process = subprocess.Popen([os.path.join(harness.BIN, "failing_store"), backing, self.point],
+        self.process = subprocess.Popen([os.path.join(harness.BIN, "failing_store"), self.backing, self.point],
                                         stdin=subprocess.DEVNULL, env=harness.ENVIRONMENT)
         rig.helpers.append(self.process)
         self.image = os.path.join(self.point, "image")
