@@ -148,7 +148,7 @@ absl::Status DataPath::FinishPiece(Inode& inode, const Run& run) {
     credits = 1 + 2 * groups + tree.InsertCredits();
   }
   ELIDEFS_ASSIGN_OR_RETURN(Handle handle, context_->journal->Start(credits));
-  const absl::Status status = EnterTransaction(handle, inode, run);
+  absl::Status status = EnterTransaction(handle, inode, run);
   // Bitmap and tree may disagree: aborted while the handle is open, so that this transaction cannot commit.
   if (!status.ok()) context_->journal->Abort(status);
   return status;
