@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "tests/simulator/judge.h"
-#include "tests/simulator/oracles.h"
 #include "tests/simulator/overlay_device.h"
 #include "tests/simulator/scheduler/scheduler.h"
 #include "tests/simulator/structure.h"
@@ -87,7 +85,7 @@ void CaseJudge::JudgeImage(blockio::SectorImage& image, const std::vector<Progre
   for (const Progress& thread : progress) moment.emplace_back(thread.begun, thread.ended);
   if (std::find(known.compared.begin(), known.compared.end(), moment) != known.compared.end()) return;
   known.compared.push_back(std::move(moment));
-  const std::string difference = Compare(known.trees, progress);
+  const std::string difference = CompareTrees(recording_, known.trees, progress);
   if (!difference.empty()) Violation(where, absl::StrCat("elidefs reads: ", difference));
 }
 
@@ -104,9 +102,7 @@ CaseJudge::Verdict CaseJudge::Examine(blockio::SectorImage& image) const {
       verdict.problem = absl::StrCat("mounted read-only: ", (*volume)->Stats().read_only_reason);
       return;
     }
-    for (uint32_t thread = 0; thread < recording_.histories().size(); ++thread) {
-      verdict.trees.push_back(ObserveVolume(volume->get(), Recording::Folder(thread)));
-    }
+    verdict.trees = ReadTrees(recording_, volume->get());
     const absl::Status closed = (*volume)->Close();
     volume->reset();
     if (!closed.ok()) verdict.problem = absl::StrCat("unmount: ", closed.ToString());
@@ -117,34 +113,12 @@ CaseJudge::Verdict CaseJudge::Examine(blockio::SectorImage& image) const {
   return verdict;
 }
 
-std::string CaseJudge::Compare(const Trees& trees, const std::vector<Progress>& progress) const {
-  for (size_t thread = 0; thread < trees.size(); ++thread) {
-    if (!trees[thread].ok()) return trees[thread].status().ToString();
-    const std::string difference = recording_.histories()[thread].Explain(*trees[thread], progress[thread]);
-    if (!difference.empty()) {
-      return absl::StrCat("thread ", thread, " (", progress[thread].ended, " calls acknowledged): ", difference);
-    }
-  }
-  return "";
-}
-
 std::string CaseJudge::AskOracles(const std::vector<uint8_t>& image, const std::vector<Progress>& progress) {
   ++report_->by_e2fsck;
-  std::vector<uint8_t> theirs;
-  std::string problem = RecoverWithE2fsck(ImageFile(image), &theirs);
-  if (!problem.empty()) return problem;
-  const absl::StatusOr<std::vector<uint8_t>> ours = ReplayWithElidefs(image);
-  if (!ours.ok()) return absl::StrCat("journal recovery: ", ours.status().ToString());
-  // e2fsck clears orphans even with journal_only: only an image without any is comparable block by block.
-  problem = HasOrphans(*ours) ? "" : CompareReplays(*ours, theirs);
+  const std::string problem = CompareRecoveries(image);
   if (!problem.empty() || !campaign_->with_kernel) return problem;
   ++report_->by_kernel;
-  const ImageFile raw(image);
-  Trees trees;
-  for (uint32_t thread = 0; thread < recording_.histories().size(); ++thread) {
-    trees.push_back(ObserveWithKernel(raw, Recording::Folder(thread).substr(1)));
-  }
-  const std::string difference = Compare(trees, progress);
+  const std::string difference = CompareTrees(recording_, ReadTreesWithKernel(recording_, image), progress);
   return difference.empty() ? "" : absl::StrCat("the kernel reads: ", difference);
 }
 

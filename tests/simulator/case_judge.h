@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "blockio/device/write_history.h"
 #include "tests/simulator/laboratory.h"
+#include "tests/simulator/verdict.h"
 
 namespace elidefs::simulator {
 
@@ -27,7 +28,6 @@ class CaseJudge {
   void Run();
 
  private:
-  using Trees = std::vector<absl::StatusOr<ObservedTree>>;
   struct Verdict {
     std::string problem;  // of the image itself
     Trees trees;
@@ -41,7 +41,6 @@ class CaseJudge {
                   uint32_t nesting);
   // Mounts the image and leaves it unmounted; the caller rolls it back.
   Verdict Examine(blockio::SectorImage& image) const;
-  std::string Compare(const Trees& trees, const std::vector<Progress>& progress) const;
   std::string AskOracles(const std::vector<uint8_t>& image, const std::vector<Progress>& progress);
   void CutRecovery(std::vector<uint8_t> image, const std::vector<Progress>& progress, const std::string& where,
                    uint32_t nesting);

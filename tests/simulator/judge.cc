@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "tests/simulator/oracles.h"
+#include "tests/simulator/verdict.h"
 
 namespace elidefs::simulator {
 namespace {
@@ -57,7 +58,6 @@ class ImageJudge {
   bool with_kernel() const { return with_kernel_; }
 
  private:
-  using Trees = std::vector<absl::StatusOr<ObservedTree>>;
   std::string MountAndCheck(const Job& job, Trees* trees) const;
   std::string Compare(const Trees& trees, size_t event) const;
   std::string OtherSteps(const Job& job) const;
@@ -101,11 +101,7 @@ std::string ImageJudge::MountAndCheck(const Job& job, Trees* trees) const {
   if (!volume.ok()) return absl::StrCat("mount: ", volume.status().ToString());
   if ((*volume)->read_only() && !options_.allow_read_only)
     return absl::StrCat("mounted read-only: ", (*volume)->Stats().read_only_reason);
-  if (job.events.back() >= recording_.first_event()) {
-    for (uint32_t thread = 0; thread < recording_.histories().size(); ++thread) {
-      trees->push_back(ObserveVolume(volume->get(), Recording::Folder(thread)));
-    }
-  }
+  if (job.events.back() >= recording_.first_event()) *trees = ReadTrees(recording_, volume->get());
   const absl::Status closed = (*volume)->Close();
   volume->reset();
   if (!closed.ok()) return absl::StrCat("unmount: ", closed.ToString());
@@ -115,34 +111,13 @@ std::string ImageJudge::MountAndCheck(const Job& job, Trees* trees) const {
 }
 
 std::string ImageJudge::Compare(const Trees& trees, size_t event) const {
-  if (event < recording_.first_event()) return "";
-  for (size_t thread = 0; thread < trees.size(); ++thread) {
-    if (!trees[thread].ok()) return trees[thread].status().ToString();
-    const std::string difference = recording_.histories()[thread].Explain(*trees[thread], progress_[event][thread]);
-    if (!difference.empty()) {
-      return absl::StrCat("thread ", thread, " (", progress_[event][thread].ended,
-                          " calls acknowledged): ", difference);
-    }
-  }
-  return "";
+  return event < recording_.first_event() ? "" : CompareTrees(recording_, trees, progress_[event]);
 }
 
 std::string ImageJudge::OtherSteps(const Job& job) const {
-  std::vector<uint8_t> theirs;
-  std::string problem = RecoverWithE2fsck(ImageFile(job.image), &theirs);
-  if (!problem.empty()) return problem;
-  const absl::StatusOr<std::vector<uint8_t>> ours = ReplayWithElidefs(job.image);
-  if (!ours.ok()) return absl::StrCat("journal recovery: ", ours.status().ToString());
-  // e2fsck clears orphans even with journal_only: only an image without any is comparable block by block.
-  problem = HasOrphans(*ours) ? "" : CompareReplays(*ours, theirs);
-  if (!problem.empty()) return problem;
-  if (!with_kernel_ || job.events.back() < recording_.first_event()) return "";
-  const ImageFile raw(job.image);
-  Trees trees;
-  for (uint32_t thread = 0; thread < recording_.histories().size(); ++thread) {
-    trees.push_back(ObserveWithKernel(raw, Recording::Folder(thread).substr(1)));
-  }
-  const std::string difference = Compare(trees, job.events.back());
+  const std::string problem = CompareRecoveries(job.image);
+  if (!problem.empty() || !with_kernel_ || job.events.back() < recording_.first_event()) return problem;
+  const std::string difference = Compare(ReadTreesWithKernel(recording_, job.image), job.events.back());
   return difference.empty() ? "" : absl::StrCat("the kernel reads: ", difference);
 }
 
