@@ -58,12 +58,17 @@ def wait_until(condition, seconds=20):
     return True
 
 
-def process_exists(pid):
+def process_state(pid):
+    """The letter of /proc/PID/stat; Z if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+            return file.read().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return "Z"
+
+
+def process_exists(pid):
+    return process_state(pid) != "Z"
 
 
 def errno_of(call, *arguments, timeout=60):
