@@ -2,6 +2,8 @@
 // core::VolumeInternals (core/volume/internals.h), never through the public options.
 #pragma once
 
+#include <functional>
+
 namespace elidefs::core {
 
 struct PlantedBugs {
@@ -19,6 +21,8 @@ struct PlantedBugs {
   bool forget_orphan = false;            // an unlinked open file is not put on the orphan list
   bool recover_flag_not_set = false;     // needs_recovery missing after our own replay
   bool reset_sequence = false;           // journal sequence restarts after replay
+  // Not a bug but a full volume: asked at every allocation of blocks or an inode, true answers it ENOSPC. Any thread.
+  std::function<bool()> out_of_space;
 };
 
 }  // namespace elidefs::core

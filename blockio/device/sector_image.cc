@@ -4,21 +4,17 @@
 #include <cstring>
 #include <utility>
 
+#include "base/mix.h"
+
 namespace elidefs::blockio {
 namespace {
 
 constexpr uint64_t kPrimes[4] = {0x9E3779B97F4A7C15ULL, 0xC2B2AE3D27D4EB4FULL, 0x165667B19E3779F9ULL,
                                  0xD6E8FEB86659FD93ULL};
 
-uint64_t Mix(uint64_t value) {
-  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31U);
-}
-
 // The part of one sector in the fingerprint of an image: independent for every place and content.
 uint64_t Share(uint64_t index, uint64_t hash) {
-  return Mix(hash ^ Mix(index + 1));
+  return MixBits(hash ^ MixBits(index + 1));
 }
 
 }  // namespace
@@ -34,7 +30,7 @@ uint64_t HashOfSector(const uint8_t* sector) {
       lanes[lane] ^= lanes[lane] >> 29U;
     }
   }
-  return Mix(lanes[0] + Mix(lanes[1] + Mix(lanes[2] + Mix(lanes[3]))));
+  return MixBits(lanes[0] + MixBits(lanes[1] + MixBits(lanes[2] + MixBits(lanes[3]))));
 }
 
 BaseImage::BaseImage(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {

@@ -35,10 +35,11 @@ class MemoryDevice : public BlockDevice {
 // covers exactly the writes that completed before it was dispatched; a FUA write is durable at its completion; at a cut
 // every other write submitted so far may be kept, dropped, reordered against others, or torn at 512-byte sectors.
 struct DeviceEvent {
-  enum class Kind : uint8_t { kWriteSubmitted, kWriteCompleted, kFlushDispatched, kFlushCompleted, kMark };
+  enum class Kind : uint8_t { kWriteSubmitted, kWriteCompleted, kFlushDispatched, kFlushCompleted, kCacheLost, kMark };
   Kind kind = Kind::kMark;
   uint64_t id = 0;            // write or flush number; for kMark the caller's number
-  uint64_t offset_bytes = 0;  // writes (submitted)
+  uint64_t offset_bytes = 0;  // writes (submitted); flushes (dispatched): only writes in [offset, end) are covered
+  uint64_t end_bytes = 0;     // flushes (dispatched)
   bool fua = false;
   bool zeroes_or_discard = false;       // `data` holds what the range reads as afterwards
   std::vector<uint8_t> data;            // kWriteSubmitted
@@ -63,9 +64,15 @@ class VolatileCacheDevice : public BlockDevice {
 
   // Adds a kMark event in the history (an acknowledgement given to the user of the filesystem).
   virtual void Mark(uint64_t number) = 0;
+  // The cache is gone, as after a reset: what had completed and was not durable is covered by no later flush. Reads go
+  // on as if nothing had happened; what is on the medium shows after a cut.
+  virtual void LoseCache() = 0;
   // Events so far; stable once nothing is in flight.
   virtual size_t event_count() const = 0;
   virtual const DeviceEvent& event(size_t index) const = 0;
+  // A part of the device as one with a cache of its own: a flush there covers no write elsewhere, and the other way
+  // round. Parts do not overlap, and the device outlives them.
+  virtual std::unique_ptr<BlockDevice> Leaf(uint64_t first_byte, uint64_t size_bytes) = 0;
   // For a CutCursor (write_history.h), which is the quick way to many images.
   virtual const WriteHistory& history() const = 0;
   // The image after a power cut just before event `index` (index == event_count(): after everything). The same seed

@@ -28,6 +28,8 @@ class VolatileCacheDeviceImpl final : public VolatileCacheDevice {
   const std::string& name() const override { return name_; }
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(uint32_t index, uint32_t depth) override;
   void Mark(uint64_t number) override { history_.Mark(number); }
+  void LoseCache() override { history_.CacheLost(); }
+  std::unique_ptr<BlockDevice> Leaf(uint64_t first_byte, uint64_t size_bytes) override;
   size_t event_count() const override { return history_.event_count(); }
   const DeviceEvent& event(size_t index) const override { return history_.event(index); }
   const WriteHistory& history() const override { return history_; }
@@ -53,6 +55,64 @@ class VolatileCacheDeviceImpl final : public VolatileCacheDevice {
   mutable Mutex cursor_mutex_;
   mutable CutCursor cursor_ ABSL_GUARDED_BY(cursor_mutex_);
 };
+
+class LeafDevice final : public BlockDevice {
+ public:
+  LeafDevice(VolatileCacheDeviceImpl* whole, uint64_t first_byte, uint64_t size_bytes)
+      : whole_(whole), first_byte_(first_byte), capabilities_(whole->capabilities()) {
+    capabilities_.size_bytes = size_bytes;
+  }
+  const DeviceCapabilities& capabilities() const override { return capabilities_; }
+  const std::string& name() const override { return name_; }
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(uint32_t index, uint32_t depth) override;
+
+  uint64_t first_byte() const { return first_byte_; }
+
+ private:
+  const std::string name_ = "part of a volatile cache device";
+  VolatileCacheDeviceImpl* const whole_;
+  const uint64_t first_byte_;
+  DeviceCapabilities capabilities_;
+};
+
+class LeafQueue final : public DeviceQueue {
+ public:
+  LeafQueue(const LeafDevice* leaf, std::unique_ptr<DeviceQueue> whole) : leaf_(leaf), whole_(std::move(whole)) {}
+  void Submit(DeviceRequest* request) override {
+    const uint64_t size_bytes = leaf_->capabilities().size_bytes;
+    if (request->offset_bytes > size_bytes || request->length_bytes > size_bytes - request->offset_bytes) {
+      request->complete(request, EIO);
+      return;
+    }
+    auto inner = std::make_unique<Inner>();
+    static_cast<DeviceRequest&>(*inner) = *request;
+    inner->outer = request;
+    inner->offset_bytes += leaf_->first_byte();
+    if (request->operation == Operation::kFlush) inner->length_bytes = size_bytes;
+    inner->complete = [](DeviceRequest* done, int error) {
+      const std::unique_ptr<Inner> owned(static_cast<Inner*>(done));
+      owned->outer->complete(owned->outer, error);
+    };
+    whole_->Submit(inner.release());
+  }
+
+ private:
+  struct Inner : DeviceRequest {
+    DeviceRequest* outer = nullptr;
+  };
+  const LeafDevice* const leaf_;
+  const std::unique_ptr<DeviceQueue> whole_;
+};
+
+absl::StatusOr<std::unique_ptr<DeviceQueue>> LeafDevice::CreateQueue(uint32_t index, uint32_t depth) {
+  absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = whole_->CreateQueue(index, depth);
+  if (!queue.ok()) return queue.status();
+  return std::make_unique<LeafQueue>(this, *std::move(queue));
+}
+
+std::unique_ptr<BlockDevice> VolatileCacheDeviceImpl::Leaf(uint64_t first_byte, uint64_t size_bytes) {
+  return std::make_unique<LeafDevice>(this, first_byte, size_bytes);
+}
 
 // Completes inside Submit.
 class ImmediateQueue final : public DeviceQueue {
@@ -133,7 +193,9 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> VolatileCacheDeviceImpl::CreateQueu
 
 int VolatileCacheDeviceImpl::Begin(DeviceRequest* request) {
   if (request->operation == Operation::kFlush) {
-    request->device_private[0] = history_.FlushDispatched();
+    // One of a part says which.
+    const uint64_t end = request->length_bytes == 0 ? UINT64_MAX : request->offset_bytes + request->length_bytes;
+    request->device_private[0] = history_.FlushDispatched(request->offset_bytes, end);
     return 0;
   }
   MutexLock lock(mutex_);

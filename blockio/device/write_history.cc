@@ -3,19 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mix.h"
+
 namespace elidefs::blockio {
-namespace {
-
-// SplitMix64's output function: decisions must depend on the seed, the write and the sector alone.
-uint64_t Mix(uint64_t value) {
-  value += 0x9E3779B97F4A7C15ULL;
-  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31U);
-}
-
-}  // namespace
-
 WriteHistory::WriteHistory(std::shared_ptr<const BaseImage> initial_image) : initial_image_(std::move(initial_image)) {}
 
 const DeviceEvent& WriteHistory::WriteSubmitted(uint64_t offset_bytes, std::vector<uint8_t> data, bool fua,
@@ -39,14 +29,21 @@ void WriteHistory::WriteCompleted(uint64_t write) {
   Append(DeviceEvent{.kind = DeviceEvent::Kind::kWriteCompleted, .id = write});
 }
 
-uint64_t WriteHistory::FlushDispatched() {
+uint64_t WriteHistory::FlushDispatched(uint64_t first_byte, uint64_t end_byte) {
   MutexLock lock(mutex_);
-  events_.push_back(DeviceEvent{.kind = DeviceEvent::Kind::kFlushDispatched, .id = ++flushes_});
+  events_.push_back(DeviceEvent{.kind = DeviceEvent::Kind::kFlushDispatched,
+                                .id = ++flushes_,
+                                .offset_bytes = first_byte,
+                                .end_bytes = end_byte});
   return flushes_;
 }
 
 void WriteHistory::FlushCompleted(uint64_t flush) {
   Append(DeviceEvent{.kind = DeviceEvent::Kind::kFlushCompleted, .id = flush});
+}
+
+void WriteHistory::CacheLost() {
+  Append(DeviceEvent{.kind = DeviceEvent::Kind::kCacheLost});
 }
 
 void WriteHistory::Mark(uint64_t number) {
@@ -105,13 +102,20 @@ void CutCursor::Step(const DeviceEvent& event, size_t index) {
       break;
     case DeviceEvent::Kind::kFlushCompleted: {
       const size_t dispatched = flush_dispatched_[event.id - 1];
-      const auto covered = [dispatched](const Pending& pending) { return pending.completed < dispatched; };
+      const DeviceEvent& flush = history_->event(dispatched);
+      const auto covered = [dispatched, &flush](const Pending& pending) {
+        return pending.completed < dispatched && !pending.lost && pending.write->offset_bytes >= flush.offset_bytes &&
+               pending.write->offset_bytes < flush.end_bytes;
+      };
       for (const Pending& pending : pending_) {
         if (covered(pending)) MakeDurable(*pending.write);
       }
       std::erase_if(pending_, covered);
       break;
     }
+    case DeviceEvent::Kind::kCacheLost:
+      for (Pending& pending : pending_) pending.lost = pending.lost || pending.completed != kNever;
+      break;
     case DeviceEvent::Kind::kMark:
       break;
   }
@@ -130,7 +134,7 @@ void CutCursor::KeepSectors(const DeviceEvent& write, bool all, uint64_t draw) {
   for (size_t i = 0; i < write.sector_hashes.size(); ++i) {
     const uint64_t sector = write.offset_bytes / kImageSectorBytes + i;
     if (durable_write_[sector] > write.id) continue;
-    if (!all && (Mix(draw + i * kImageSectorBytes) & 1U) == 0) continue;
+    if (!all && (MixBits(draw + i * kImageSectorBytes) & 1U) == 0) continue;
     image_.Set(sector, write.data.data() + i * kImageSectorBytes, write.sector_hashes[i]);
   }
 }
@@ -139,7 +143,7 @@ void CutCursor::Keep(VolatileCacheDevice::Cut mode, uint64_t seed) {
   if (mode == VolatileCacheDevice::Cut::kDropAll) return;
   for (const Pending& pending : pending_) {
     // A third each of whole writes lost, whole writes kept, and torn ones: reordering shows best with whole writes.
-    const uint64_t draw = Mix(seed ^ Mix(pending.write->id));
+    const uint64_t draw = MixBits(seed ^ MixBits(pending.write->id));
     const bool random = mode == VolatileCacheDevice::Cut::kRandom;
     if (random && draw % 3 == 0) continue;
     KeepSectors(*pending.write, /*all=*/!random || draw % 3 != 1, draw);

@@ -2,9 +2,9 @@
 // could leave of it.
 //
 // The model. A write is durable from the completion of the first flush that was dispatched after the write's own
-// completion, or from its own completion if it was FUA. At a cut, of every other write submitted before it, each
-// 512-byte sector may be on the medium or not. Where writes overlap, the one submitted later lies on top, and a durable
-// write is never hidden by one submitted earlier.
+// completion, or from its own completion if it was FUA; never if the cache was lost before that. At a cut, of every
+// other write submitted before it, each 512-byte sector may be on the medium or not. Where writes overlap, the one
+// submitted later lies on top, and a durable write is never hidden by one submitted earlier.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,10 @@ class WriteHistory {
   // Numbers of writes and flushes count from 1 each.
   const DeviceEvent& WriteSubmitted(uint64_t offset_bytes, std::vector<uint8_t> data, bool fua, bool zeroes_or_discard);
   void WriteCompleted(uint64_t write);
-  uint64_t FlushDispatched();
+  // Covers writes in [first, end) only.
+  uint64_t FlushDispatched(uint64_t first_byte, uint64_t end_byte);
   void FlushCompleted(uint64_t flush);
+  void CacheLost();
   void Mark(uint64_t number);
 
   const std::shared_ptr<const BaseImage>& initial_image() const { return initial_image_; }
@@ -51,7 +53,8 @@ class CutCursor {
   // A submitted write that is not durable at the cursor.
   struct Pending {
     const DeviceEvent* write;
-    size_t completed;  // index of the event, or kNever
+    size_t completed;   // index of the event, or kNever
+    bool lost = false;  // no flush covers it any more
   };
   static constexpr size_t kNever = ~size_t{0};
 

@@ -38,6 +38,7 @@ BlockAllocator::BlockAllocator(const Geometry* geometry, GroupTable* groups, con
       unclaimed_(static_cast<int64_t>(groups->initial_free_blocks())) {}
 
 uint64_t BlockAllocator::Claim(uint64_t least, uint64_t wanted, bool privileged) {
+  if (planted_->out_of_space && planted_->out_of_space()) return 0;
   const int64_t floor = privileged ? 0 : static_cast<int64_t>(geometry_->reserved_blocks);
   int64_t seen = unclaimed_.load(std::memory_order_relaxed);
   while (true) {

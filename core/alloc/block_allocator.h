@@ -56,6 +56,7 @@ class BlockAllocator {
   uint64_t free_blocks() const { return free_blocks_.load(std::memory_order_relaxed); }
   // Free minus reserved and promised and minus the superblock's reserve: what statfs reports to everybody.
   uint64_t available_blocks() const;
+  uint64_t promised_blocks() const { return promised_.load(std::memory_order_relaxed); }
   // Freed by transactions that are not durable yet: after an ENOSPC a commit makes this many allocatable.
   uint64_t awaiting_durability_blocks() const { return awaiting_durability_.load(std::memory_order_relaxed); }
 

@@ -12,9 +12,10 @@
 
 namespace elidefs::core {
 
-InodeAllocator::InodeAllocator(const Geometry* geometry, GroupTable* groups)
+InodeAllocator::InodeAllocator(const Geometry* geometry, GroupTable* groups, const PlantedBugs* planted)
     : geometry_(geometry),
       groups_(groups),
+      planted_(planted),
       free_inodes_(groups->initial_free_inodes()),
       directories_(groups->initial_directories()) {}
 
@@ -111,6 +112,7 @@ absl::StatusOr<InodeNumber> InodeAllocator::Allocate(Handle& handle, InodeNumber
   if (parent == 0 || parent > geometry_->inode_count) {
     return CorruptionError(absl::StrCat("parent inode ", parent, " does not exist"));
   }
+  if (planted_->out_of_space && planted_->out_of_space()) return ErrnoError(ENOSPC, "no free inodes");
   GroupNumber home = geometry_->GroupOfInode(parent);
   if (directory && parent == kRootInode) {
     ELIDEFS_ASSIGN_OR_RETURN(home, HomeOfTopDirectory());

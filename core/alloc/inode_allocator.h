@@ -9,6 +9,7 @@
 #include "core/alloc/group_table.h"
 #include "core/geometry.h"
 #include "core/journal/journal.h"
+#include "core/planted_bugs.h"
 
 namespace elidefs::core {
 
@@ -17,7 +18,7 @@ class InodeAllocator {
   static constexpr uint32_t kCredits = 4;  // inode bitmap, descriptor, block bitmap when it was uninit, its descriptor
 
   // After GroupTable::LoadAll.
-  InodeAllocator(const Geometry* geometry, GroupTable* groups);
+  InodeAllocator(const Geometry* geometry, GroupTable* groups, const PlantedBugs* planted);
 
   // Files go to the parent's group while it has room; directories directly below the root are spread over (flex)
   // groups as the Orlov rule suggests, others stay near their parent. `slot_uninitialized` tells that the table slot
@@ -47,6 +48,7 @@ class InodeAllocator {
 
   const Geometry* const geometry_;
   GroupTable* const groups_;
+  const PlantedBugs* const planted_;
   std::atomic<uint64_t> free_inodes_;
   std::atomic<uint64_t> directories_;
   std::atomic<GroupNumber> next_top_directory_{0};  // breaks ties among equally good homes

@@ -82,7 +82,7 @@ absl::StatusOr<RecoveryResult> Journal::Recover(absl::flat_hash_map<BlockNumber,
   ScanResult scan;
   ELIDEFS_RETURN_IF_ERROR(recovery.Scan(&scan));
   const std::vector<LoggedCopy> living = Recovery::LivingCopies(scan, &result.revoked);
-  ELIDEFS_RETURN_IF_ERROR(recovery.Replay(living, overlay));
+  ELIDEFS_RETURN_IF_ERROR(recovery.Replay(living, impl_->options.on_replay, overlay));
   result.replayed = !scan.transactions.empty();
   result.transactions = scan.transactions.size();
   result.blocks = living.size();

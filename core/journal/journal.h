@@ -102,6 +102,8 @@ struct JournalOptions {
   // Called on the commit thread after a transaction became durable, with the blocks it freed, after no stale checkpoint
   // write of those blocks can happen any more. Must not wait for the journal.
   std::function<void(TransactionId, const std::vector<BlockRange>&)> on_durable;
+  // Called with each block that recovery is about to write home; may change it. Empty: no change.
+  std::function<void(BlockNumber block, uint8_t* bytes)> on_replay;
   // Called once, on any thread, when the journal aborts.
   std::function<void(const absl::Status& reason)> on_abort;
   PlantedBugs planted;

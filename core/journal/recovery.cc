@@ -203,6 +203,7 @@ std::vector<LoggedCopy> Recovery::LivingCopies(const ScanResult& scan, uint64_t*
 }
 
 absl::Status Recovery::Replay(const std::vector<LoggedCopy>& copies,
+                              const std::function<void(BlockNumber, uint8_t*)>& change,
                               absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>* overlay) {
   const uint32_t block_bytes = geometry_.block_bytes;
   const Be32 magic = kJournalMagic;
@@ -224,6 +225,7 @@ absl::Status Recovery::Replay(const std::vector<LoggedCopy>& copies,
       uint8_t* home = memory.get() + i * block_bytes;
       std::memcpy(home, logged, block_bytes);
       if (copy.escaped) std::memcpy(home, &magic, sizeof(magic));
+      if (change) change(copy.block, home);
     }
     for (size_t i = 0; i < count; ++i) {
       const uint8_t* home = memory.get() + i * block_bytes;

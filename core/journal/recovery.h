@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -65,8 +66,9 @@ class Recovery {
   absl::Status Scan(ScanResult* result);
   // Living copies only, the newest per block, in block order. `revoked` counts copies that a revoke record killed.
   static std::vector<LoggedCopy> LivingCopies(const ScanResult& scan, uint64_t* revoked);
-  // Writes the copies home and makes them durable, or fills `overlay` when it is not null.
-  absl::Status Replay(const std::vector<LoggedCopy>& copies,
+  // Writes the copies home and makes them durable, or fills `overlay` when it is not null. `change`: see
+  // JournalOptions::on_replay.
+  absl::Status Replay(const std::vector<LoggedCopy>& copies, const std::function<void(BlockNumber, uint8_t*)>& change,
                       absl::flat_hash_map<BlockNumber, std::vector<uint8_t>>* overlay);
 
  private:

@@ -39,7 +39,7 @@ Logger MakeLogger(const VolumeOptions& options) {
 }
 
 constexpr char kMarkedWithErrors[] =
-    "the volume is marked with errors: mounted read-only; run e2fsck on it before it is written again";
+    "mounted read-only, since the volume is marked with errors; run e2fsck on it before it is written again";
 
 }  // namespace
 
@@ -172,7 +172,7 @@ absl::StatusOr<std::vector<BlockRange>> VolumeImpl::OpenJournalAndRecover() {
   // The journal inode is found through the descriptors as they are before the replay; a checkpoint may have been cut
   // short in them, but a descriptor never crosses a sector.
   ELIDEFS_RETURN_IF_ERROR(LoadMetadata());
-  ELIDEFS_RETURN_IF_ERROR(ReadSuperBlock().status());
+  ELIDEFS_ASSIGN_OR_RETURN(const SuperBlock before_replay, ReadSuperBlock());
   ELIDEFS_ASSIGN_OR_RETURN(std::vector<BlockRange> journal_blocks, JournalMap());
   JournalOptions journal_options;
   journal_options.log_map = journal_blocks;
@@ -183,6 +183,15 @@ absl::StatusOr<std::vector<BlockRange>> VolumeImpl::OpenJournalAndRecover() {
     context_.blocks->Release(freed);
     if (data_path_ != nullptr && !freed.empty()) data_path_->SpaceFreed();
   };
+  // The log's copy of the superblock is older than a mark that a failure left on it: the mark survives the replay.
+  if ((before_replay.s_state & kStateErrors) != 0) {
+    journal_options.on_replay = [geometry = context_.geometry](BlockNumber block, uint8_t* bytes) {
+      if (block != geometry.SuperBlockNumber()) return;
+      auto* super = reinterpret_cast<SuperBlock*>(bytes + kSuperBlockOffsetBytes % geometry.block_bytes);
+      super->s_state = static_cast<uint16_t>(super->s_state | kStateErrors);
+      SealSuperBlock(super);
+    };
+  }
   journal_options.on_abort = [this](const absl::Status& reason) { BecomeReadOnly(reason); };
   ELIDEFS_ASSIGN_OR_RETURN(context_.journal, Journal::Open(context_.queue.get(), context_.cache.get(),
                                                            context_.geometry, std::move(journal_options)));
@@ -234,7 +243,7 @@ absl::Status VolumeImpl::LoadMetadata() {
 
 void VolumeImpl::CreateParts(const VolumeInternals& internals) {
   context_.blocks = std::make_unique<BlockAllocator>(&context_.geometry, context_.groups.get(), &context_.planted);
-  context_.inodes = std::make_unique<InodeAllocator>(&context_.geometry, context_.groups.get());
+  context_.inodes = std::make_unique<InodeAllocator>(&context_.geometry, context_.groups.get(), &context_.planted);
   inode_cache_ = std::make_unique<InodeCache>(&context_, internals.inode_cache_limit);
   orphans_ = std::make_unique<OrphanList>(&context_);
   dirty_times_ = std::make_unique<DirtyTimes>(&context_, options_.update_atime);

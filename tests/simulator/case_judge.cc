@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/simulator/error_marks.h"
+#include "tests/simulator/fault_script.h"
 #include "tests/simulator/overlay_device.h"
 #include "tests/simulator/scheduler/scheduler.h"
 #include "tests/simulator/structure.h"
@@ -89,24 +91,34 @@ void CaseJudge::JudgeImage(blockio::SectorImage& image, const std::vector<Progre
   if (!difference.empty()) Violation(where, absl::StrCat("elidefs reads: ", difference));
 }
 
-CaseJudge::Verdict CaseJudge::Examine(blockio::SectorImage& image) const {
-  Verdict verdict;
+std::string CaseJudge::MountAndUnmount(blockio::SectorImage& image, bool may_be_marked, Trees* trees) const {
+  std::string problem;
   RunSimulated({.seed = campaign_->options->seed}, [&] {
     absl::StatusOr<std::unique_ptr<Volume>> volume =
         Volume::Open(MakeOverlayDevice(&image), RigOptions::QuietOptions());
     if (!volume.ok()) {
-      verdict.problem = absl::StrCat("mount: ", volume.status().ToString());
+      problem = absl::StrCat("mount: ", volume.status().ToString());
       return;
     }
-    if ((*volume)->read_only()) {
-      verdict.problem = absl::StrCat("mounted read-only: ", (*volume)->Stats().read_only_reason);
+    if ((*volume)->read_only() && !may_be_marked) {
+      problem = absl::StrCat("mounted read-only: ", (*volume)->Stats().read_only_reason);
       return;
     }
-    verdict.trees = ReadTrees(recording_, volume->get());
+    if (trees != nullptr) *trees = ReadTrees(recording_, volume->get());
     const absl::Status closed = (*volume)->Close();
     volume->reset();
-    if (!closed.ok()) verdict.problem = absl::StrCat("unmount: ", closed.ToString());
+    if (!closed.ok()) problem = absl::StrCat("unmount: ", closed.ToString());
   });
+  return problem;
+}
+
+CaseJudge::Verdict CaseJudge::Examine(blockio::SectorImage& image) const {
+  Verdict verdict;
+  verdict.problem = MountAndUnmount(image, campaign_->failing_device, &verdict.trees);
+  if (verdict.problem.empty() && campaign_->failing_device && ClearErrorMarks(image)) {
+    // The structure has to be sound all the same: the marks go, and the volume is mounted for writing.
+    verdict.problem = MountAndUnmount(image, false, nullptr);
+  }
   if (!verdict.problem.empty()) return verdict;
   const std::string fault = CheckStructure(image);
   if (!fault.empty()) verdict.problem = absl::StrCat("after mount and unmount: ", fault);
@@ -127,8 +139,12 @@ void CaseJudge::CutRecovery(std::vector<uint8_t> image, const std::vector<Progre
                             uint32_t nesting) {
   const std::unique_ptr<blockio::VolatileCacheDevice> device =
       blockio::VolatileCacheDevice::Create(std::move(image), {});
+  FaultScript script(static_cast<FaultKind>(verdicts_.size() % kFaultKinds), verdicts_.size());
+  const std::unique_ptr<blockio::FaultDevice> faults = blockio::FaultDevice::Create(
+      device.get(), [&script](const DeviceRequest& request) { return script.Decide(request); });
+  if (campaign_->failing_device) script.Arm(device.get());
   RunSimulated({.seed = campaign_->options->seed}, [&] {
-    const std::unique_ptr<Connection> connection = Connection::To(device.get());
+    const std::unique_ptr<Connection> connection = Connection::To(faults.get());
     absl::StatusOr<std::unique_ptr<Volume>> volume = core::OpenVolumeWithInternals(
         connection->TakeDevice(), RigOptions::QuietOptions(), campaign_->options->internals);
     if (volume.ok()) (*volume)->Close().IgnoreError();  // the outer image's verdict speaks of failures

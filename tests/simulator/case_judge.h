@@ -20,6 +20,7 @@ class CaseJudge {
   struct Campaign {
     const LaboratoryOptions* options = nullptr;
     bool with_kernel = false;
+    bool failing_device = false;  // the volume may be marked with errors, and recovery meets faults as well
     absl::AnyInvocable<bool(uint64_t fingerprint)> is_new;
   };
   // `name` is what repeats the case. All borrowed.
@@ -41,6 +42,8 @@ class CaseJudge {
                   uint32_t nesting);
   // Mounts the image and leaves it unmounted; the caller rolls it back.
   Verdict Examine(blockio::SectorImage& image) const;
+  // The problem of a mount and unmount, which must be read-write; reads the trees if they are wanted.
+  std::string MountAndUnmount(blockio::SectorImage& image, bool may_be_marked, Trees* trees) const;
   std::string AskOracles(const std::vector<uint8_t>& image, const std::vector<Progress>& progress);
   void CutRecovery(std::vector<uint8_t> image, const std::vector<Progress>& progress, const std::string& where,
                    uint32_t nesting);

@@ -14,84 +14,48 @@ constexpr NodeId kEmpty = 4;   // directory /B
 constexpr NodeId kFirstNew = 10;
 constexpr uint64_t kBlock = 1024;
 
-// Completes a call given the tree it acts on; false: makes no sense there.
-using Template = std::function<bool(const TreeModel& tree, uint32_t position, Operation* operation)>;
-
-uint64_t SizeOf(const TreeModel& tree, NodeId file) {
-  return tree.nodes().at(file).content.size();
-}
-// Also with no name left, a file can be written as long as it is open; the model knows named ones only.
-bool Exists(const TreeModel& tree, NodeId node) {
-  return node == kBaseNode || tree.nodes().count(node) != 0;
-}
+// Makes a call for the given place in a sequence on the given tree. Whether it is legal there is for the tree to say.
+using Template = std::function<Operation(const TreeModel& tree, uint32_t position)>;
 
 Template New(OperationKind kind, NodeId directory, const std::string& name, const std::string& target = "") {
-  return [=](const TreeModel& tree, uint32_t position, Operation* operation) {
-    *operation = {.kind = kind, .node = kFirstNew + position, .directory = directory, .name = name, .target = target};
-    return Exists(tree, directory) && tree.Child(directory, name) == 0;
+  return [=](const TreeModel& /*tree*/, uint32_t position) {
+    return Operation{
+        .kind = kind, .node = kFirstNew + position, .directory = directory, .name = name, .target = target};
   };
 }
 
+// Calls that are the same on every tree.
+Template Fixed(Operation operation) {
+  return [=](const TreeModel& /*tree*/, uint32_t /*position*/) { return operation; };
+}
 Template Link(NodeId node, NodeId directory, const std::string& name) {
-  return [=](const TreeModel& tree, uint32_t /*position*/, Operation* operation) {
-    *operation = {.kind = OperationKind::kLink, .node = node, .directory = directory, .name = name};
-    return Exists(tree, node) && Exists(tree, directory) && tree.Child(directory, name) == 0;
-  };
+  return Fixed({.kind = OperationKind::kLink, .node = node, .directory = directory, .name = name});
 }
-
 Template Remove(OperationKind kind, NodeId directory, const std::string& name) {
-  return [=](const TreeModel& tree, uint32_t /*position*/, Operation* operation) {
-    *operation = {.kind = kind, .directory = directory, .name = name};
-    if (!Exists(tree, directory)) return false;
-    const NodeId node = tree.Child(directory, name);
-    if (node == 0) return false;
-    const TreeModel::Node& entry = tree.nodes().at(node);
-    const bool is_directory = entry.kind == NodeKind::kDirectory;
-    return is_directory == (kind == OperationKind::kRemoveDirectory) && entry.children.empty();
-  };
+  return Fixed({.kind = kind, .directory = directory, .name = name});
 }
-
 Template Rename(NodeId from, const std::string& name, NodeId to, const std::string& new_name) {
-  return [=](const TreeModel& tree, uint32_t /*position*/, Operation* operation) {
-    *operation = {
-        .kind = OperationKind::kRename, .directory = from, .name = name, .new_directory = to, .new_name = new_name};
-    if (!Exists(tree, from) || !Exists(tree, to)) return false;
-    const NodeId node = tree.Child(from, name);
-    if (node == 0) return false;
-    const bool is_directory = tree.nodes().at(node).kind == NodeKind::kDirectory;
-    if (is_directory && tree.IsBelow(to, node)) return false;
-    const NodeId replaced = tree.Child(to, new_name);
-    if (replaced == 0) return true;
-    const TreeModel::Node& over = tree.nodes().at(replaced);
-    return replaced != node && (over.kind == NodeKind::kDirectory) == is_directory && over.children.empty();
-  };
+  return Fixed(
+      {.kind = OperationKind::kRename, .directory = from, .name = name, .new_directory = to, .new_name = new_name});
+}
+Template Truncate(NodeId file, uint64_t size_bytes) {
+  return Fixed({.kind = OperationKind::kTruncate, .node = file, .length_bytes = size_bytes});
+}
+Template On(OperationKind kind, NodeId node) {
+  return Fixed({.kind = kind, .node = node});
 }
 
 // `offset_bytes` counts from the end of file if `from_end`.
 Template Write(NodeId file, bool from_end, uint64_t offset_bytes, uint64_t length_bytes) {
-  return [=](const TreeModel& tree, uint32_t position, Operation* operation) {
-    *operation = {.kind = OperationKind::kWrite,
-                  .node = file,
-                  .offset_bytes = offset_bytes,
-                  .length_bytes = length_bytes,
-                  .pattern = 100 + position};
-    if (!Exists(tree, file)) return false;
-    if (from_end) operation->offset_bytes += SizeOf(tree, file);
-    return true;
-  };
-}
-
-Template Truncate(NodeId file, uint64_t size_bytes) {
-  return [=](const TreeModel& tree, uint32_t /*position*/, Operation* operation) {
-    *operation = {.kind = OperationKind::kTruncate, .node = file, .length_bytes = size_bytes};
-    return Exists(tree, file);
-  };
-}
-
-Template On(OperationKind kind, NodeId node) {
-  return [=](const TreeModel& tree, uint32_t /*position*/, Operation* operation) {
-    *operation = {.kind = kind, .node = node};
-    return Exists(tree, node);
+  return [=](const TreeModel& tree, uint32_t position) {
+    Operation operation{.kind = OperationKind::kWrite,
+                        .node = file,
+                        .offset_bytes = offset_bytes,
+                        .length_bytes = length_bytes,
+                        .pattern = 100 + position};
+    const auto found = tree.nodes().find(file);
+    if (from_end && found != tree.nodes().end()) operation.offset_bytes += found->second.content.size();
+    return operation;
   };
 }
 
@@ -161,8 +125,8 @@ std::optional<std::vector<Operation>> Sequence(uint32_t length, uint64_t number)
   TreeModel tree = *kStart;
   std::vector<Operation> operations;
   for (uint32_t position = 0; position < length; ++position) {
-    Operation operation;
-    if (!Alphabet()[number % AlphabetSize()](tree, position, &operation)) return std::nullopt;
+    Operation operation = Alphabet()[number % AlphabetSize()](tree, position);
+    if (!tree.IsLegal(operation)) return std::nullopt;
     number /= AlphabetSize();
     tree.Apply(operation);
     operations.push_back(std::move(operation));

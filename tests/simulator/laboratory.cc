@@ -7,14 +7,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "tests/simulator/case_judge.h"
 #include "tests/simulator/exhaustive.h"
+#include "tests/simulator/fault_script.h"
+#include "tests/simulator/faulted_history.h"
 #include "tests/simulator/oracles.h"
 #include "tests/simulator/scheduler/scheduler.h"
 
 namespace elidefs::simulator {
 namespace {
 
+constexpr char kFaults[] = "faults";
 constexpr size_t kMostFingerprints = 64U << 20U;  // 8 bytes each, and as much again for the table
 constexpr uint32_t kPreemptOneIn = 12;
 
@@ -61,6 +65,13 @@ struct Laboratory::Images {
   PreparedImage tree;
 };
 
+void FaultTally::Add(const FaultTally& other) {
+  cases += other.cases;
+  injected += other.injected;
+  failed_calls += other.failed_calls;
+  read_only += other.read_only;
+}
+
 void LaboratoryReport::Add(const LaboratoryReport& other) {
   cases += other.cases;
   cuts += other.cuts;
@@ -69,6 +80,7 @@ void LaboratoryReport::Add(const LaboratoryReport& other) {
   nested += other.nested;
   by_e2fsck += other.by_e2fsck;
   by_kernel += other.by_kernel;
+  for (const auto& [kind, tally] : other.faults) faults[kind].Add(tally);
   violations.insert(violations.end(), other.violations.begin(), other.violations.end());
 }
 
@@ -76,13 +88,17 @@ std::string LaboratoryReport::Summary() const {
   std::string text = absl::StrCat(cases, " cases, ", cuts, " cuts, ", images, " distinct images (", judged, " judged, ",
                                   nested, " of them left by an interrupted recovery), ", by_e2fsck, " by e2fsck, ",
                                   by_kernel, " by the kernel, ", violations.size(), " violations");
+  for (const auto& [kind, tally] : faults) {
+    absl::StrAppend(&text, "\n  ", kind, ": ", tally.cases, " cases, ", tally.injected, " injected, ",
+                    tally.failed_calls, " calls failed, ", tally.read_only, " ended read-only");
+  }
   for (const std::string& violation : violations) absl::StrAppend(&text, "\n  ", violation);
   return text;
 }
 
 const std::vector<std::string>& Workloads() {
-  static const auto* const kNames = new std::vector<std::string>{"sequences1", "sequences2", "sequences3", "random",
-                                                                 "threads",    "chunks",     "wrap",       "fua"};
+  static const auto* const kNames = new std::vector<std::string>{
+      "sequences1", "sequences2", "sequences3", "random", "threads", "chunks", "wrap", "fua", "leaves", "faults"};
   return *kNames;
 }
 
@@ -147,6 +163,7 @@ absl::Status Laboratory::MakeRecording(const std::string& workload, uint64_t num
   }
   const uint64_t seed = options_.seed * 7919 + number;
   rig.shared_image = images_->small;
+  rig.stacked = options_.stacked;
   if (workload == "chunks") {
     rig.device.reorder_seed = seed;
     histories.push_back(ChunkLoad(seed));
@@ -169,6 +186,10 @@ absl::Status Laboratory::MakeRecording(const std::string& workload, uint64_t num
       load.most_write_bytes = 6000;
     } else if (workload == "fua") {
       rig.device.native_fua = true;
+    } else if (workload == "leaves") {
+      rig.leaves = 2 + seed % 2;
+      rig.device.max_queues = rig.volume.hardware_queues = 2;
+      rig.device.reorder_seed = seed;
     }
     for (uint32_t thread = 0; thread < threads; ++thread) {
       load.seed = seed * 16 + thread;
@@ -184,12 +205,71 @@ absl::Status Laboratory::MakeRecording(const std::string& workload, uint64_t num
   return status;
 }
 
+absl::Status Laboratory::RecordFaults(uint64_t number, std::unique_ptr<Recording>* recording,
+                                      LaboratoryReport* report) const {
+  const uint64_t seed = options_.seed * 7919 + number;
+  const auto script = std::make_shared<FaultScript>(static_cast<FaultKind>(number % kFaultKinds), seed);
+  const uint32_t threads = number / kFaultKinds % 2 == 0 ? 1 : 3;
+  RigOptions rig;
+  rig.internals = options_.internals;
+  rig.shared_image = images_->small;
+  rig.stacked = options_.stacked;
+  rig.leaves = 1 + number / kFaultKinds / 2 % 2;
+  rig.faults = [script](const DeviceRequest& request) { return script->Decide(request); };
+  rig.internals.planted.out_of_space = [script] { return script->RefuseAllocation(); };
+  rig.internals.inode_cache_limit = 3;
+  rig.volume.metadata_cache_bytes = 64U << 10U;  // the least: so that reads happen
+  if (threads > 1) {
+    rig.device.max_queues = rig.volume.hardware_queues = 2;
+    rig.device.reorder_seed = seed;
+    rig.volume.worker_threads = 3;
+    rig.volume.commit_interval_ms = 1 + seed % 20;
+  }
+  *recording = std::make_unique<Recording>(std::move(rig));
+  absl::Status status = (*recording)->Start(threads);
+  if (!status.ok()) return status;
+  script->Arm(&(*recording)->device());
+  std::vector<std::unique_ptr<FaultedHistory>> histories;
+  std::vector<Thread> running;
+  for (uint32_t thread = 0; thread < threads; ++thread) {
+    WorkloadOptions load;
+    load.seed = seed * 16 + thread;
+    load.operations = 60 / threads;
+    load.most_total_bytes /= threads;
+    load.sync_percent = 25;
+    histories.push_back(std::make_unique<FaultedHistory>(recording->get(), thread, script->OnlyFlushesFail()));
+    running.emplace_back(absl::StrCat("load-", thread),
+                         [history = histories.back().get(), load] { history->Run(GenerateWorkload(load)); });
+  }
+  for (Thread& thread : running) thread.Join();
+  FaultTally tally{
+      .cases = 1, .injected = script->injected(), .read_only = (*recording)->volume().read_only() ? 1U : 0U};
+  std::vector<std::vector<Operation>> executed;
+  for (const auto& history : histories) {
+    tally.failed_calls += history->failed_calls();
+    if (!history->problem().empty()) status.Update(absl::InternalError(history->problem()));
+    executed.push_back(history->executed());
+  }
+  report->faults[NameOf(script->kind())].Add(tally);
+  (*recording)->SetHistories(std::move(executed));
+  if (seed % 2 == 0) {
+    (*recording)->Kill();
+  } else {
+    const absl::Status closed = (*recording)->Finish();
+    if (script->IsHarmless()) status.Update(closed);
+  }
+  return status;
+}
+
 std::unique_ptr<Recording> Laboratory::Record(const std::string& workload, uint64_t number,
                                               LaboratoryReport* report) const {
   std::unique_ptr<Recording> recording;
   absl::Status status;
   const SchedulerOptions scheduler{.seed = options_.seed * 104729 + number, .preempt_one_in = kPreemptOneIn};
-  RunSimulated(scheduler, [&] { status = MakeRecording(workload, number, &recording); });
+  RunSimulated(scheduler, [&] {
+    status =
+        workload == kFaults ? RecordFaults(number, &recording, report) : MakeRecording(workload, number, &recording);
+  });
   if (!status.ok()) {
     report->violations.push_back(absl::StrCat("case ", workload, ":", number, " (seed ", options_.seed,
                                               "): the load itself failed: ", status.ToString()));
@@ -205,6 +285,7 @@ LaboratoryReport Laboratory::RunCase(const std::string& workload, uint64_t numbe
     ++report.cases;
     CaseJudge::Campaign campaign{.options = &options_,
                                  .with_kernel = with_kernel_,
+                                 .failing_device = workload == kFaults,
                                  .is_new = [this](uint64_t fingerprint) { return IsNew(fingerprint); }};
     CaseJudge(*recording, absl::StrCat("case ", workload, ":", number, " (seed ", options_.seed, ")"), &campaign,
               &report)

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,14 +24,25 @@
 namespace elidefs::simulator {
 
 struct LaboratoryOptions {
-  uint64_t seed = 1;                // of what survives a cut, and of every interleaving
-  uint32_t random_per_cut = 2;      // besides all lost and all kept
-  uint32_t whole_sets_up_to = 4;    // so many pending writes: every subset of them is tried
-  uint32_t oracle_every = 0;        // distinct images per one that e2fsck and the kernel see; 0: none
-  uint32_t nested_every = 0;        // distinct images per one whose recovery is cut again; 0: none
-  uint32_t most_nesting = 3;        // cuts within one another
-  size_t most_violations = 3;       // RunCase does nothing more then
-  core::VolumeInternals internals;  // planted bugs
+  uint64_t seed = 1;                      // of what survives a cut, and of every interleaving
+  uint32_t random_per_cut = 2;            // besides all lost and all kept
+  uint32_t whole_sets_up_to = 4;          // so many pending writes: every subset of them is tried
+  uint32_t oracle_every = 0;              // distinct images per one that e2fsck and the kernel see; 0: none
+  uint32_t nested_every = 0;              // distinct images per one whose recovery is cut again; 0: none
+  uint32_t most_nesting = 3;              // cuts within one another
+  size_t most_violations = 3;             // RunCase does nothing more then
+  core::VolumeInternals internals;        // planted bugs
+  blockio::StackedDeviceOptions stacked;  // those of stacked devices
+};
+
+// What came of the recordings with one kind of fault.
+struct FaultTally {
+  uint64_t cases = 0;
+  uint64_t injected = 0;      // requests and allocations
+  uint64_t failed_calls = 0;  // as the application saw it
+  uint64_t read_only = 0;     // volumes that ended so
+
+  void Add(const FaultTally& other);
 };
 
 struct LaboratoryReport {
@@ -41,6 +53,7 @@ struct LaboratoryReport {
   uint64_t nested = 0;  // of those: left by a cut of a recovery
   uint64_t by_e2fsck = 0;
   uint64_t by_kernel = 0;
+  std::map<std::string, FaultTally> faults;  // by the kind's name
   std::vector<std::string> violations;
 
   void Add(const LaboratoryReport& other);
@@ -73,6 +86,8 @@ class Laboratory {
   // Nullptr with a violation in `report` if the recording itself went wrong, without one if the case makes no sense.
   std::unique_ptr<Recording> Record(const std::string& workload, uint64_t number, LaboratoryReport* report) const;
   absl::Status MakeRecording(const std::string& workload, uint64_t number, std::unique_ptr<Recording>* recording) const;
+  // On a device that fails, or with a volume that is full for a while.
+  absl::Status RecordFaults(uint64_t number, std::unique_ptr<Recording>* recording, LaboratoryReport* report) const;
   // True the first time.
   bool IsNew(uint64_t fingerprint) ABSL_LOCKS_EXCLUDED(mutex_);
 

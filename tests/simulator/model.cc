@@ -7,16 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mix.h"
 
 namespace elidefs::simulator {
 namespace {
-
-uint64_t Mix(uint64_t value) {
-  value += 0x9E3779B97F4A7C15ULL;
-  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31U);
-}
 
 // One line a name, in order of path: kind, links, symlink target, and for files the first path of the same inode.
 class NamesText {
@@ -94,7 +88,8 @@ std::vector<uint8_t> PatternBytes(uint64_t pattern, uint64_t offset_bytes, uint6
   std::vector<uint8_t> bytes(length_bytes);
   for (uint64_t at = 0; at < length_bytes;) {
     const uint64_t word_index = (offset_bytes + at) / 8;
-    const uint64_t word = Mix(pattern ^ Mix(word_index)) | 0x0101010101010101ULL;  // never zero: zeroes mean a hole
+    const uint64_t word =
+        MixBits(pattern ^ MixBits(word_index)) | 0x0101010101010101ULL;  // never zero: zeroes mean a hole
     const uint64_t skip = (offset_bytes + at) % 8;
     const uint64_t count = std::min<uint64_t>(8 - skip, length_bytes - at);
     std::memcpy(bytes.data() + at, reinterpret_cast<const uint8_t*>(&word) + skip, count);
@@ -137,6 +132,40 @@ void TreeModel::Detach(NodeId directory, const std::string& name) {
   const NodeId node = Child(directory, name);
   nodes_.at(directory).children.erase(name);
   if (nodes_.at(node).kind == NodeKind::kDirectory) --nodes_.at(directory).links;
+}
+
+bool TreeModel::IsLegal(const Operation& operation) const {
+  const auto is_directory = [this](NodeId node) {
+    const auto found = nodes_.find(node);
+    return found != nodes_.end() && found->second.kind == NodeKind::kDirectory;
+  };
+  const NodeId child = is_directory(operation.directory) ? Child(operation.directory, operation.name) : 0;
+  switch (operation.kind) {
+    case OperationKind::kCreate:
+    case OperationKind::kMakeDirectory:
+    case OperationKind::kSymlink:
+      return is_directory(operation.directory) && child == 0;
+    case OperationKind::kLink:
+      return nodes_.count(operation.node) != 0 && is_directory(operation.directory) && child == 0;
+    case OperationKind::kUnlink:
+      return child != 0 && !is_directory(child);
+    case OperationKind::kRemoveDirectory:
+      return child != 0 && is_directory(child) && nodes_.at(child).children.empty();
+    case OperationKind::kRename: {
+      if (child == 0 || !is_directory(operation.new_directory)) return false;
+      if (is_directory(child) && IsBelow(operation.new_directory, child)) return false;
+      const NodeId replaced = Child(operation.new_directory, operation.new_name);
+      return replaced == 0 || (replaced != child && is_directory(replaced) == is_directory(child) &&
+                               nodes_.at(replaced).children.empty());
+    }
+    case OperationKind::kWrite:
+    case OperationKind::kTruncate:
+    case OperationKind::kClose:
+    case OperationKind::kSync:
+    case OperationKind::kDataSync:
+      return nodes_.count(operation.node) != 0;
+  }
+  return false;
 }
 
 void TreeModel::Apply(const Operation& operation) {
@@ -192,7 +221,7 @@ void TreeModel::Apply(const Operation& operation) {
       break;
     }
     case OperationKind::kTruncate:
-      if (const auto found = nodes_.find(operation.node); found != nodes_.end()) {
+      if (const auto found = nodes_.find(operation.node); found != nodes_.end() && !operation.failed) {
         found->second.content.resize(operation.length_bytes, 0);
       }
       break;
@@ -225,6 +254,10 @@ class History::Recorder {
         if (SizeOf(operation.node) > size_before) data_touch_[operation.node] = sync_touch_[operation.node] = calls;
         break;
       case OperationKind::kTruncate:
+        if (operation.failed) {
+          AddZeroedVersion(operation.node, calls, operation.length_bytes);
+          break;
+        }
         AddVersion(operation.node, calls, true);
         data_touch_[operation.node] = sync_touch_[operation.node] = calls;
         break;
@@ -288,6 +321,16 @@ class History::Recorder {
     if (found == tree_.nodes().end()) return;
     history_->versions_[node].push_back(
         Version{calls, truncate, write_end_bytes, std::make_shared<const std::vector<uint8_t>>(found->second.content)});
+  }
+
+  void AddZeroedVersion(NodeId node, size_t calls, uint64_t from_bytes) {
+    const auto found = tree_.nodes().find(node);
+    if (found == tree_.nodes().end()) return;
+    std::vector<uint8_t> content = found->second.content;
+    if (from_bytes < content.size()) std::fill(content.begin() + static_cast<ptrdiff_t>(from_bytes), content.end(), 0);
+    const uint64_t size_bytes = content.size();
+    history_->versions_[node].push_back(
+        Version{calls, false, size_bytes, std::make_shared<const std::vector<uint8_t>>(std::move(content))});
   }
 
   void RecordState() {

@@ -57,6 +57,7 @@ struct Operation {
   uint64_t offset_bytes = 0;
   uint64_t length_bytes = 0;
   uint64_t pattern = 0;
+  bool failed = false;  // kTruncate: the size is as before, what was to be cut off may read as zeroes
 
   std::string ToString() const;
 };
@@ -76,7 +77,9 @@ class TreeModel {
     std::vector<uint8_t> content;            // files
   };
   TreeModel();
-  // The call is legal (the generator's business) and succeeds.
+  // The call makes sense here and POSIX lets it succeed. Files without a name count as gone.
+  bool IsLegal(const Operation& operation) const;
+  // A legal call succeeds.
   void Apply(const Operation& operation);
 
   const std::map<NodeId, Node>& nodes() const { return nodes_; }  // those with a name

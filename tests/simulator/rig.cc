@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -102,8 +103,29 @@ Recording::Recording(RigOptions options)
     : options_(std::move(options)),
       device_(options_.shared_image != nullptr
                   ? blockio::VolatileCacheDevice::Create(options_.shared_image, options_.device)
-                  : blockio::VolatileCacheDevice::Create(options_.image, options_.device)),
-      fault_device_(blockio::FaultDevice::Create(device_.get(), options_.faults)) {}
+                  : blockio::VolatileCacheDevice::Create(options_.image, options_.device)) {
+  StackUp();
+}
+
+void Recording::StackUp() {
+  if (options_.leaves == 1) {
+    top_ = blockio::FaultDevice::Create(device_.get(), options_.faults);
+    return;
+  }
+  constexpr uint64_t kPartUnit = 4096;
+  const uint64_t size_bytes = device_->capabilities().size_bytes;
+  const uint64_t part_bytes = size_bytes / options_.leaves / kPartUnit * kPartUnit;
+  std::vector<std::unique_ptr<BlockDevice>> leaves;
+  for (uint32_t leaf = 0; leaf < options_.leaves; ++leaf) {
+    const uint64_t first = leaf * part_bytes;
+    const bool last = leaf + 1 == options_.leaves;
+    parts_.push_back(device_->Leaf(first, last ? size_bytes - first : part_bytes));
+    leaves.push_back(blockio::FaultDevice::Create(parts_.back().get(), options_.faults));
+  }
+  absl::StatusOr<std::unique_ptr<BlockDevice>> stacked = blockio::StackDevices(std::move(leaves), options_.stacked);
+  if (!stacked.ok()) throw std::invalid_argument(stacked.status().ToString());
+  top_ = *std::move(stacked);
+}
 
 Recording::~Recording() {
   EndMount();
@@ -119,8 +141,7 @@ std::string Recording::Folder(uint32_t thread) {
 }
 
 absl::Status Recording::Mount() {
-  BlockDevice* below = options_.faults ? static_cast<BlockDevice*>(fault_device_.get()) : device_.get();
-  connection_ = Connection::To(below);
+  connection_ = Connection::To(top_.get());
   absl::StatusOr<std::unique_ptr<Volume>> volume =
       core::OpenVolumeWithInternals(connection_->TakeDevice(), options_.volume, options_.internals);
   if (!volume.ok()) return volume.status();

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "blockio/device/sector_image.h"
+#include "blockio/device/stacked_device.h"
 #include "blockio/device/test_devices.h"
 #include "core/volume/internals.h"
 #include "elidefs/volume.h"
@@ -54,7 +55,9 @@ struct RigOptions {
   blockio::VolatileCacheDevice::Options device;
   VolumeOptions volume = QuietOptions();
   core::VolumeInternals internals;
-  blockio::FaultDevice::Plan faults;  // may be empty
+  blockio::FaultDevice::Plan faults;  // may be empty; below a stacked device, where each leaf has it
+  uint32_t leaves = 1;                // more: a linear device over so many parts, each with a cache of its own
+  blockio::StackedDeviceOptions stacked;
 
   // One worker, no waiting for others' writes, no commits by age: fast and as repeatable as threads allow.
   static VolumeOptions QuietOptions();
@@ -94,12 +97,14 @@ class Recording {
   static std::string Folder(uint32_t thread);
 
  private:
+  void StackUp();
   absl::Status Mount();
   void EndMount();
 
   RigOptions options_;
   std::unique_ptr<blockio::VolatileCacheDevice> device_;
-  std::unique_ptr<blockio::FaultDevice> fault_device_;
+  std::vector<std::unique_ptr<BlockDevice>> parts_;  // what the faults of a stacked device's leaves are over
+  std::unique_ptr<BlockDevice> top_;                 // what is mounted
   std::unique_ptr<Connection> connection_;
   std::unique_ptr<Volume> volume_;
   std::vector<std::unique_ptr<Runner>> runners_;

@@ -58,6 +58,7 @@ class Runner {
   const absl::flat_hash_set<NodeId>& directories() const { return directories_; }
   // The open description of the file; opens it if necessary.
   absl::StatusOr<File*> Open(NodeId node);
+  bool IsOpen(NodeId node) const { return files_.count(node) != 0 && files_.at(node) != nullptr; }
 
  private:
   absl::Status Execute(const Operation& operation);

@@ -62,7 +62,7 @@ VolumeRig::VolumeRig(std::vector<uint8_t> image, bool read_write, uint64_t cache
   context.inode_store = std::make_unique<InodeStore>(&context);
   if (!read_write) return;
   context.blocks = std::make_unique<BlockAllocator>(&context.geometry, context.groups.get(), &context.planted);
-  context.inodes = std::make_unique<InodeAllocator>(&context.geometry, context.groups.get());
+  context.inodes = std::make_unique<InodeAllocator>(&context.geometry, context.groups.get(), &context.planted);
   JournalOptions journal_options;
   journal_options.log_map = JournalBlocks(*context.inode_store, journal_inode);
   journal_options.commit_interval_ms = 0;
