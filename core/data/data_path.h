@@ -82,7 +82,8 @@ class DataPath {
   absl::Status ZeroTail(Inode& inode, uint64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(inode.mutex);
 
   // Makes blocks usable that nobody needs but that are not free yet: the windows of open files, what deletions that
-  // were announced before the call free, and blocks whose freeing transaction is not durable. False if there was
+  // were announced before the call free, what writes accepted before it were promised, and blocks whose freeing
+  // transaction is not durable. False if there was
   // nothing to wait for. Blocking; the caller holds no lock and is no worker.
   bool ReclaimSpace();
   // The deletion of an inode without uses, from the moment it is due; whoever finds the volume full waits for its end.

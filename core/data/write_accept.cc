@@ -147,7 +147,10 @@ absl::Status DataPath::MapWrite(Inode& inode, WriteOperation& operation) {
     if (segment.kind == WriteSegment::Kind::kFresh) operation.fresh_blocks += segment.count;
   }
   const uint64_t promise = changes * tree.InsertPromiseBlocks();
-  if (promise > 0) ELIDEFS_RETURN_IF_ERROR(context_->blocks->Promise(promise, operation.options.privileged));
+  if (promise > 0 && !context_->blocks->Promise(promise, operation.options.privileged).ok()) {
+    ReleaseAllWindows();
+    ELIDEFS_RETURN_IF_ERROR(context_->blocks->Promise(promise, operation.options.privileged));
+  }
   operation.promised_blocks = promise;
   operation.needs_finish = changes > 0 || operation.end_bytes() > inode.disk_size_bytes;
   return absl::OkStatus();
@@ -231,7 +234,8 @@ void DataPath::UndoMapping(WriteOperation& operation) {
 }
 
 // Blocks freed by the running transaction become usable with its commit: a full volume is worth one before ENOSPC.
-// While a deletion has freed nothing yet, its end is waited for.
+// While a deletion has freed nothing yet, its end is waited for. Writes under way hold promises for tree nodes that
+// hardly any of them will need: before ENOSPC they have to end.
 void DataPath::RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& operation) {
   ++operation->retries;
   operation->fresh_blocks = 0;
@@ -240,7 +244,7 @@ void DataPath::RetryWhenSpaceIsFreed(const std::shared_ptr<WriteOperation>& oper
     waiting_for_space_.push_back(operation);
     if (!deletions_.empty() && context_->blocks->awaiting_durability_blocks() == 0) return;
   }
-  context_->workers->Schedule([this] { CommitToFreeSpace(); });
+  AfterVolumeWrites(UINT32_MAX, [this] { context_->workers->Schedule([this] { CommitToFreeSpace(); }); });
 }
 
 // Freed blocks come back through SpaceFreed when the transaction is durable; an abort wakes the waiters as well.
@@ -254,7 +258,7 @@ void DataPath::CommitToFreeSpace() {
 bool DataPath::MoreSpaceIsComing() {
   if (context_->blocks->awaiting_durability_blocks() > 0) return true;
   MutexLock lock(volume_mutex_);
-  return !deletions_.empty();
+  return !deletions_.empty() || !outstanding_.empty();
 }
 
 bool DataPath::ReclaimSpace() {
@@ -266,6 +270,12 @@ bool DataPath::ReclaimSpace() {
       waited = true;
       volume_changed_.Wait(volume_mutex_);
     }
+  }
+  if (context_->blocks->promised_blocks() > 0) {
+    waited = true;
+    Notification ended;
+    AfterVolumeWrites(UINT32_MAX, [&ended] { ended.Notify(); });
+    ended.Wait();
   }
   if (context_->blocks->awaiting_durability_blocks() == 0) return waited;
   CommitToFreeSpace();

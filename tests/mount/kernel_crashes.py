@@ -24,12 +24,14 @@ def crashes(rig, store, output, source):
         time.sleep(source.uniform(0.02, 0.3))
         # Nothing becomes durable while the store stands still, so the copy is of one moment.
         store.process.send_signal(signal.SIGSTOP)
-        if not harness.wait_until(lambda: harness.process_state(store.process.pid) == "T"):
-            raise harness.Failure("failing_store does not stop")
-        before, _ = acknowledged.reported(output)
-        image = rig.new_path("crash")
-        shutil.copyfile(store.backing, image)
-        store.process.send_signal(signal.SIGCONT)
+        try:
+            if not harness.wait_until(lambda: harness.process_state(store.process.pid) == "T"):
+                raise harness.Failure("failing_store does not stop")
+            before, _ = acknowledged.reported(output)
+            image = rig.new_path("crash")
+            shutil.copyfile(store.backing, image)
+        finally:
+            store.process.send_signal(signal.SIGCONT)
         found.append((image, before))
     return found
 

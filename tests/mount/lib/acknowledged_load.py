@@ -17,27 +17,27 @@ MOST_FILES = 60
 GONE = (errno.ENOTCONN, errno.ECONNABORTED)
 
 
-def main():
-    folder, seed = sys.argv[1], int(sys.argv[2])
+def run(folder, seed):
     source = random.Random(seed)
     files = {}
     number = 0
     while True:
         draw = source.random()
-        if len(files) < 3 or (draw < 0.5 and len(files) < MOST_FILES):
+        is_new = len(files) < 3 or (draw < 0.5 and len(files) < MOST_FILES)
+        if is_new:
             name = f"s{seed}_{number}"
             number += 1
             files[name] = (source.randrange(1 << 30), 0)
         else:
             name = source.choice(sorted(files))
-        if draw > 0.9:
+        if draw > 0.9 and not is_new:
             report(f"- {name}")
-            os.unlink(os.path.join(folder, name))
+            os.unlink(name, dir_fd=folder)
             del files[name]
             continue
         content_seed, length = files[name]
         grown = min(200000, length + source.randrange(1, 30000))
-        fd = os.open(os.path.join(folder, name), os.O_RDWR | os.O_CREAT, 0o644)
+        fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o644, dir_fd=folder)
         write(fd, load.content(content_seed, grown)[length:], length)
         files[name] = (content_seed, grown)
         if source.random() < 0.6:
@@ -60,8 +60,23 @@ def report(line):
     os.write(1, (line + "\n").encode())
 
 
-try:
-    main()
-except OSError as error:
-    if error.errno not in GONE:
-        report(f"failed: {error}")
+def is_gone(folder):
+    try:
+        os.statvfs(folder)
+    except OSError as error:
+        return error.errno in GONE
+    return False
+
+
+def main():
+    # By descriptor: when the mount is taken away, nothing of the folder below it is touched.
+    folder = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        run(folder, int(sys.argv[2]))
+    except OSError as error:
+        # A call that the end of the daemon interrupts may fail in many ways.
+        if error.errno not in GONE and not is_gone(folder):
+            report(f"failed: {error}")
+
+
+main()
