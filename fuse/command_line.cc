@@ -24,12 +24,13 @@ constexpr char kMountHelp[] =
 
 Mounts the ext4 volume in SOURCE, an image file or a block device. Returns when the mount can be used.
 
-  -f   stay in the foreground and log to the terminal; Ctrl-C unmounts
+  -f   stay in the foreground and log to the terminal; Ctrl-C unmounts, unless the mount is busy
   -d   as -f, and show every request
 
 Options, separated by commas:
   ro, rw               read only; read and write (default)
-  writeback_cache      let the kernel collect small writes; syncs then see data only inside each file's own fsync
+  writeback_cache      let the kernel collect small writes. A sync can then be elided only for data that
+                       the kernel has passed on before, for instance after sync_file_range
   allow_other          let all users use the mount (default for root; noallow_other turns it off)
   commit=SECONDS       age at which metadata changes are committed without being asked (default 30)
   noatime, relatime    never update access times; update them as the kernel's relatime does (default)

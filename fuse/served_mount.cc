@@ -35,7 +35,7 @@ ServedMount::ServedMount(const Command& command, std::unique_ptr<Volume> volume,
       log_(log),
       daemon_(std::move(volume), command.options.writeback_cache, log) {
   if (command_.options.read_only && !command.options.read_only) {
-    log_->Warning(absl::StrCat(command_.source, " is mounted read-only: ", daemon_.volume().Stats().read_only_reason));
+    log_->Warning(absl::StrCat(command_.source, ": ", daemon_.volume().Stats().read_only_reason));
   }
 }
 

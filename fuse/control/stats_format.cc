@@ -97,7 +97,7 @@ std::string Bytes(uint64_t bytes) {
 std::string State(const VolumeStats& stats, const MountDescription& mount) {
   std::string state = stats.read_only ? "read-only" : "writable";
   if (!stats.read_only_reason.empty()) absl::StrAppend(&state, ": ", stats.read_only_reason);
-  absl::StrAppend(&state, mount.writeback_cache ? ", kernel writeback cache" : ", write-through");
+  absl::StrAppend(&state, mount.writeback_cache ? ", writeback_cache" : ", write-behind");
   return state;
 }
 
@@ -145,8 +145,10 @@ std::string FormatStatsText(const VolumeStats& stats, const MountDescription& mo
        " issued", Share(syncs.issued_flush, calls));
   Line(&text, "  commit", syncs.joined_commit, " joined, ", syncs.started_commit, " started");
   Line(&text, "  failed", syncs.failed);
-  Line(&text, "flushes", flushes.requested, " requested: ", flushes.issued, " issued, ", flushes.joined, " joined, ",
-       flushes.elided, " elided, ", flushes.failed, " failed; durable up to ", flushes.durable_ticket);
+  // The mount issues one of its own, and so does whoever asks for one unconditionally.
+  Line(&text, "flushes", flushes.issued, " issued, ", flushes.failed, " failed; of ", flushes.requested, " needs ",
+       flushes.requested - std::min(flushes.requested, flushes.joined + flushes.elided), " caused one, ",
+       flushes.joined, " joined one, ", flushes.elided, " were met; durable up to ", flushes.durable_ticket);
   Line(&text, "commits", commits.commits, ": ", commits.logged_blocks, " blocks logged, ", commits.revoked_blocks,
        " revoked, ", commits.checkpointed_blocks, " checkpointed");
   Line(&text, "  before", commits.pre_issued, " flushes issued, ", commits.pre_joined, " joined, ", commits.pre_elided,

@@ -77,8 +77,9 @@ TEST(StatsFormatTest, JsonMirrorsTheHeader) {
 TEST(StatsFormatTest, TextForPeople) {
   const std::string text = FormatStatsText(SomeStats(), {"/dev/loop0", "/mnt", 42, false});
   EXPECT_THAT(text, HasSubstr("/dev/loop0 on /mnt (process 42)"));
-  EXPECT_THAT(text, HasSubstr("read-only: journal aborted: \"EIO\", write-through"));
+  EXPECT_THAT(text, HasSubstr("read-only: journal aborted: \"EIO\", write-behind"));
   EXPECT_THAT(text, HasSubstr("  elided      25 (25.0%)"));
+  EXPECT_THAT(text, HasSubstr("3 issued, 0 failed; of 10 needs 10 caused one, 0 joined one, 0 were met"));
   EXPECT_THAT(text, HasSubstr("256 of 1024 blocks used (25.0%)"));
   EXPECT_THAT(text, HasSubstr("flush index 7 (in flight)"));
   EXPECT_THAT(text, HasSubstr("3.0 MiB written"));
