@@ -19,6 +19,10 @@ namespace elidefs::simulator {
 namespace {
 
 constexpr char kFaults[] = "faults";
+constexpr char kOverlaps[] = "overlaps";
+bool Fails(const std::string& workload) {
+  return workload == kFaults || workload == kOverlaps;
+}
 constexpr size_t kMostFingerprints = 64U << 20U;  // 8 bytes each, and as much again for the table
 constexpr uint32_t kPreemptOneIn = 12;
 
@@ -53,6 +57,22 @@ std::vector<Operation> ChunkLoad(uint64_t seed) {
       const bool full = random() % 4 == 0;
       operations.push_back({.kind = full ? OperationKind::kSync : OperationKind::kDataSync, .node = file});
     }
+  }
+  return operations;
+}
+
+// Each sync needs a flush and no commit.
+std::vector<Operation> OverwritesAndSyncs(uint64_t seed) {
+  constexpr uint64_t kRounds = 8;
+  std::vector<Operation> operations = {
+      {.kind = OperationKind::kCreate, .node = 1, .name = "file"},
+      {.kind = OperationKind::kWrite, .node = 1, .length_bytes = 4096, .pattern = seed * 100},
+      {.kind = OperationKind::kSync, .node = 1},
+  };
+  for (uint64_t round = 1; round <= kRounds; ++round) {
+    operations.push_back(
+        {.kind = OperationKind::kWrite, .node = 1, .length_bytes = 4096, .pattern = seed * 100 + round});
+    operations.push_back({.kind = OperationKind::kDataSync, .node = 1});
   }
   return operations;
 }
@@ -97,8 +117,9 @@ std::string LaboratoryReport::Summary() const {
 }
 
 const std::vector<std::string>& Workloads() {
-  static const auto* const kNames = new std::vector<std::string>{
-      "sequences1", "sequences2", "sequences3", "random", "threads", "chunks", "wrap", "fua", "leaves", "faults"};
+  static const auto* const kNames =
+      new std::vector<std::string>{"sequences1", "sequences2", "sequences3", "random", "threads", "chunks",
+                                   "wrap",       "fua",        "leaves",     "faults", "overlaps"};
   return *kNames;
 }
 
@@ -205,25 +226,28 @@ absl::Status Laboratory::MakeRecording(const std::string& workload, uint64_t num
   return status;
 }
 
-absl::Status Laboratory::RecordFaults(uint64_t number, std::unique_ptr<Recording>* recording,
-                                      LaboratoryReport* report) const {
+absl::Status Laboratory::RecordFaults(const std::string& workload, uint64_t number,
+                                      std::unique_ptr<Recording>* recording, LaboratoryReport* report) const {
   const uint64_t seed = options_.seed * 7919 + number;
-  const auto script = std::make_shared<FaultScript>(static_cast<FaultKind>(number % kFaultKinds), seed);
-  const uint32_t threads = number / kFaultKinds % 2 == 0 ? 1 : 3;
+  const bool overlaps = workload == kOverlaps;
+  const FaultKind overlapping = number % 2 == 0 ? FaultKind::kFlushLosesCache : FaultKind::kFlushError;
+  const auto script =
+      std::make_shared<FaultScript>(overlaps ? overlapping : static_cast<FaultKind>(number % kFaultKinds), seed);
+  const uint32_t threads = overlaps ? 4 : number / kFaultKinds % 2 == 0 ? 1 : 3;
   RigOptions rig;
   rig.internals = options_.internals;
   rig.shared_image = images_->small;
   rig.stacked = options_.stacked;
-  rig.leaves = 1 + number / kFaultKinds / 2 % 2;
+  rig.leaves = overlaps ? 1 : 1 + number / kFaultKinds / 2 % 2;
   rig.faults = [script](const DeviceRequest& request) { return script->Decide(request); };
   rig.internals.planted.out_of_space = [script] { return script->RefuseAllocation(); };
   rig.internals.inode_cache_limit = 3;
   rig.volume.metadata_cache_bytes = 64U << 10U;  // the least: so that reads happen
   if (threads > 1) {
-    rig.device.max_queues = rig.volume.hardware_queues = 2;
+    rig.device.max_queues = rig.volume.hardware_queues = overlaps ? 4 : 2;
     rig.device.reorder_seed = seed;
     rig.volume.worker_threads = 3;
-    rig.volume.commit_interval_ms = 1 + seed % 20;
+    if (!overlaps) rig.volume.commit_interval_ms = 1 + seed % 20;
   }
   *recording = std::make_unique<Recording>(std::move(rig));
   absl::Status status = (*recording)->Start(threads);
@@ -238,8 +262,9 @@ absl::Status Laboratory::RecordFaults(uint64_t number, std::unique_ptr<Recording
     load.most_total_bytes /= threads;
     load.sync_percent = 25;
     histories.push_back(std::make_unique<FaultedHistory>(recording->get(), thread, script->OnlyFlushesFail()));
-    running.emplace_back(absl::StrCat("load-", thread),
-                         [history = histories.back().get(), load] { history->Run(GenerateWorkload(load)); });
+    running.emplace_back(absl::StrCat("load-", thread), [history = histories.back().get(), load, overlaps] {
+      history->Run(overlaps ? OverwritesAndSyncs(load.seed) : GenerateWorkload(load));
+    });
   }
   for (Thread& thread : running) thread.Join();
   FaultTally tally{
@@ -267,8 +292,8 @@ std::unique_ptr<Recording> Laboratory::Record(const std::string& workload, uint6
   absl::Status status;
   const SchedulerOptions scheduler{.seed = options_.seed * 104729 + number, .preempt_one_in = kPreemptOneIn};
   RunSimulated(scheduler, [&] {
-    status =
-        workload == kFaults ? RecordFaults(number, &recording, report) : MakeRecording(workload, number, &recording);
+    status = Fails(workload) ? RecordFaults(workload, number, &recording, report)
+                             : MakeRecording(workload, number, &recording);
   });
   if (!status.ok()) {
     report->violations.push_back(absl::StrCat("case ", workload, ":", number, " (seed ", options_.seed,
@@ -285,7 +310,7 @@ LaboratoryReport Laboratory::RunCase(const std::string& workload, uint64_t numbe
     ++report.cases;
     CaseJudge::Campaign campaign{.options = &options_,
                                  .with_kernel = with_kernel_,
-                                 .failing_device = workload == kFaults,
+                                 .failing_device = Fails(workload),
                                  .is_new = [this](uint64_t fingerprint) { return IsNew(fingerprint); }};
     CaseJudge(*recording, absl::StrCat("case ", workload, ":", number, " (seed ", options_.seed, ")"), &campaign,
               &report)

@@ -87,7 +87,8 @@ class Laboratory {
   std::unique_ptr<Recording> Record(const std::string& workload, uint64_t number, LaboratoryReport* report) const;
   absl::Status MakeRecording(const std::string& workload, uint64_t number, std::unique_ptr<Recording>* recording) const;
   // On a device that fails, or with a volume that is full for a while.
-  absl::Status RecordFaults(uint64_t number, std::unique_ptr<Recording>* recording, LaboratoryReport* report) const;
+  absl::Status RecordFaults(const std::string& workload, uint64_t number, std::unique_ptr<Recording>* recording,
+                            LaboratoryReport* report) const;
   // True the first time.
   bool IsNew(uint64_t fingerprint) ABSL_LOCKS_EXCLUDED(mutex_);
 

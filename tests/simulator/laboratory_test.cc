@@ -23,7 +23,7 @@ constexpr Part kParts[] = {
     {"sequences1", 42, 700, 10}, {"sequences2", 1764, 36000, 30}, {"sequences3", 1500, 36000, 60},
     {"random", 60, 16000, 40},   {"threads", 40, 14000, 40},      {"chunks", 40, 8000, 40},
     {"wrap", 2, 3000, 40},       {"fua", 20, 5000, 40},           {"faults", 180, 30000, 0},
-    {"leaves", 20, 5000, 40},
+    {"overlaps", 60, 5000, 0},   {"leaves", 20, 5000, 40},
 };
 
 constexpr uint64_t LeastImages() {
