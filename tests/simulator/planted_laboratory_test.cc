@@ -71,7 +71,8 @@ TEST(planted, durable_on_failure_under_faults) {
               [](core::VolumeInternals* internals) { internals->ledger.durable_on_failure = true; });
 }
 TEST(planted, clear_on_failure) {
-  ExpectFound({"overlaps", 400}, [](core::VolumeInternals* internals) { internals->ledger.clear_on_failure = true; });
+  ExpectFound({.workload = "faults", .cases = 400, .first = kLosingFlushes, .step = 2 * kFaultKinds},
+              [](core::VolumeInternals* internals) { internals->ledger.clear_on_failure = true; });
 }
 TEST(planted, retire_out_of_order) {
   ExpectFound({"overlaps", 400},
