@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "blockio/device/segment_cursor.h"
 #include "blockio/device/serial_submitter.h"
 #include "blockio/device/test_devices.h"
 
@@ -122,12 +123,7 @@ void FaultQueue::Execute(DeviceRequest* request, const FaultDevice::Verdict& ver
   child->fua = request->fua;
   child->offset_bytes = request->offset_bytes;
   child->length_bytes = length;
-  uint64_t left = length;
-  for (uint32_t i = 0; i < request->segment_count && left > 0; ++i) {
-    const uint64_t piece = std::min<uint64_t>(left, request->segments[i].iov_len);
-    child->pieces.push_back(iovec{request->segments[i].iov_base, piece});
-    left -= piece;
-  }
+  SegmentCursor(*request).Take(length, &child->pieces);
   child->segments = child->pieces.data();
   child->segment_count = static_cast<uint32_t>(child->pieces.size());
   child->parent = request;

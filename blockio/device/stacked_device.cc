@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/error.h"
+#include "blockio/device/segment_cursor.h"
 
 namespace elidefs::blockio {
 namespace {
@@ -109,8 +110,7 @@ void StackedQueue::SplitFlush(const DeviceRequest& request, Split* split) const 
 }
 
 void StackedQueue::SplitRange(const DeviceRequest& request, Split* split) const {
-  uint32_t segment = 0;
-  uint64_t within_segment = 0;
+  SegmentCursor memory(request);
   for (uint64_t done = 0; done < request.length_bytes;) {
     const Place place = device_->Find(request.offset_bytes + done);
     const uint64_t length = std::min(place.contiguous_bytes, request.length_bytes - done);
@@ -121,17 +121,7 @@ void StackedQueue::SplitRange(const DeviceRequest& request, Split* split) const 
     }
     child->length_bytes += length;
     done += length;
-    for (uint64_t left = length; left > 0 && segment < request.segment_count;) {
-      const iovec& whole = request.segments[segment];
-      const uint64_t piece = std::min<uint64_t>(left, whole.iov_len - within_segment);
-      child->pieces.push_back({static_cast<uint8_t*>(whole.iov_base) + within_segment, piece});
-      left -= piece;
-      within_segment += piece;
-      if (within_segment == whole.iov_len) {
-        ++segment;
-        within_segment = 0;
-      }
-    }
+    memory.Take(length, &child->pieces);
   }
 }
 

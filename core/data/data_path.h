@@ -83,8 +83,8 @@ class DataPath {
 
   // Makes blocks usable that nobody needs but that are not free yet: the windows of open files, what deletions that
   // were announced before the call free, what writes accepted before it were promised, and blocks whose freeing
-  // transaction is not durable. False if there was
-  // nothing to wait for. Blocking; the caller holds no lock and is no worker.
+  // transaction is not durable. False if there was nothing to wait for. Blocking; the caller holds no lock and is no
+  // worker.
   bool ReclaimSpace();
   // The deletion of an inode without uses, from the moment it is due; whoever finds the volume full waits for its end.
   class Deletion {

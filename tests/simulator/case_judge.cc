@@ -140,11 +140,15 @@ void CaseJudge::CutRecovery(std::vector<uint8_t> image, const std::vector<Progre
   const std::unique_ptr<blockio::VolatileCacheDevice> device =
       blockio::VolatileCacheDevice::Create(std::move(image), {});
   FaultScript script(static_cast<FaultKind>(verdicts_.size() % kFaultKinds), verdicts_.size());
-  const std::unique_ptr<blockio::FaultDevice> faults = blockio::FaultDevice::Create(
-      device.get(), [&script](const DeviceRequest& request) { return script.Decide(request); });
-  if (campaign_->failing_device) script.Arm(device.get());
+  std::unique_ptr<blockio::FaultDevice> faults;
+  if (campaign_->failing_device) {
+    script.Arm(device.get());
+    faults = blockio::FaultDevice::Create(device.get(),
+                                          [&script](const DeviceRequest& request) { return script.Decide(request); });
+  }
   RunSimulated({.seed = campaign_->options->seed}, [&] {
-    const std::unique_ptr<Connection> connection = Connection::To(faults.get());
+    const std::unique_ptr<Connection> connection =
+        Connection::To(faults != nullptr ? static_cast<BlockDevice*>(faults.get()) : device.get());
     absl::StatusOr<std::unique_ptr<Volume>> volume = core::OpenVolumeWithInternals(
         connection->TakeDevice(), RigOptions::QuietOptions(), campaign_->options->internals);
     if (volume.ok()) (*volume)->Close().IgnoreError();  // the outer image's verdict speaks of failures

@@ -59,6 +59,9 @@ const char* NameOf(FaultKind kind) {
 FaultScript::FaultScript(FaultKind kind, uint64_t seed)
     : kind_(kind), seed_(seed), first_(MixBits(seed) % Spread(kind)), count_(CountOf(kind, MixBits(seed ^ 77))) {}
 
+FaultScript::FaultScript(FaultKind kind, uint64_t first, uint64_t count)
+    : kind_(kind), seed_(0), first_(first), count_(count) {}
+
 uint64_t FaultScript::Draw(uint64_t number) const {
   return MixBits(seed_ ^ MixBits(number));
 }

@@ -28,6 +28,8 @@ class FaultScript {
  public:
   // The same kind and seed fail the same requests, counted from Arm() on.
   FaultScript(FaultKind kind, uint64_t seed);
+  // Fails `count` of those that the kind may fail, from number `first` on.
+  FaultScript(FaultKind kind, uint64_t first, uint64_t count);
   FaultScript(const FaultScript&) = delete;
   FaultScript& operator=(const FaultScript&) = delete;
 
@@ -37,6 +39,8 @@ class FaultScript {
   bool RefuseAllocation();
   // `device`: whose cache a flush may lose. Faults begin now.
   void Arm(blockio::VolatileCacheDevice* device);
+
+  void Disarm() { device_.store(nullptr); }
 
   FaultKind kind() const { return kind_; }
   bool OnlyFlushesFail() const { return kind_ == FaultKind::kFlushError || kind_ == FaultKind::kFlushLosesCache; }

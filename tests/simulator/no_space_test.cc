@@ -2,12 +2,12 @@
 // was acknowledged is there, and e2fsck has nothing to say.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdint>
 #include <iostream>
 #include <memory>
 #include <utility>
 
+#include "tests/simulator/fault_script.h"
 #include "tests/simulator/faulted_history.h"
 #include "tests/simulator/judge.h"
 #include "tests/simulator/rig.h"
@@ -15,23 +15,6 @@
 
 namespace elidefs::simulator {
 namespace {
-
-// Refuses the allocation with the given number, and those behind it if `from_there_on`.
-struct Refusal {
-  uint64_t number = 0;
-  bool from_there_on = false;
-  std::atomic<bool> armed{false};
-  std::atomic<uint64_t> seen{0};
-  std::atomic<uint64_t> refused{0};
-
-  bool Refuse() {
-    if (!armed.load()) return false;
-    const uint64_t current = seen.fetch_add(1);
-    if (current < number || (current > number && !from_there_on)) return false;
-    refused.fetch_add(1);
-    return true;
-  }
-};
 
 class NoSpaceTest : public testing::TestWithParam<bool> {};
 
@@ -42,23 +25,21 @@ TEST_P(NoSpaceTest, AtEveryAllocation) {
   uint64_t failed_calls = 0;
   uint64_t number = 0;
   while (true) {
-    const auto refusal = std::make_shared<Refusal>();
-    refusal->number = number;
-    refusal->from_there_on = GetParam();
+    const auto script = std::make_shared<FaultScript>(FaultKind::kNoSpace, number, GetParam() ? UINT64_MAX : 1);
     std::unique_ptr<Recording> recording;
     absl::Status status;
     RunSimulated({.seed = number}, [&] {
       RigOptions options;
       options.shared_image = image;
       options.faults = [](const DeviceRequest&) { return blockio::FaultDevice::Verdict{}; };
-      options.internals.planted.out_of_space = [refusal] { return refusal->Refuse(); };
+      options.internals.planted.out_of_space = [script] { return script->RefuseAllocation(); };
       recording = std::make_unique<Recording>(std::move(options));
       status = recording->Start(1);
       if (!status.ok()) return;
-      refusal->armed.store(true);
+      script->Arm(&recording->device());
       FaultedHistory history(recording.get(), 0, /*writes_succeed=*/false);
       history.Run(operations);
-      refusal->armed.store(false);
+      script->Disarm();
       EXPECT_EQ(history.problem(), "") << "allocation " << number;
       EXPECT_FALSE(recording->volume().read_only()) << "allocation " << number;
       failed_calls += history.failed_calls();
@@ -66,7 +47,7 @@ TEST_P(NoSpaceTest, AtEveryAllocation) {
       status = recording->Finish();
     });
     ASSERT_TRUE(status.ok()) << "allocation " << number << ": " << status;
-    if (refusal->refused.load() == 0) break;
+    if (script->injected() == 0) break;
     JudgeOptions judge;
     judge.random_per_cut = 0;
     judge.all_steps_every = 0;

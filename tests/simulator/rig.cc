@@ -109,7 +109,7 @@ Recording::Recording(RigOptions options)
 
 void Recording::StackUp() {
   if (options_.leaves == 1) {
-    top_ = blockio::FaultDevice::Create(device_.get(), options_.faults);
+    if (options_.faults) top_ = blockio::FaultDevice::Create(device_.get(), options_.faults);
     return;
   }
   constexpr uint64_t kPartUnit = 4096;
@@ -119,8 +119,13 @@ void Recording::StackUp() {
   for (uint32_t leaf = 0; leaf < options_.leaves; ++leaf) {
     const uint64_t first = leaf * part_bytes;
     const bool last = leaf + 1 == options_.leaves;
-    parts_.push_back(device_->Leaf(first, last ? size_bytes - first : part_bytes));
-    leaves.push_back(blockio::FaultDevice::Create(parts_.back().get(), options_.faults));
+    std::unique_ptr<BlockDevice> part = device_->Leaf(first, last ? size_bytes - first : part_bytes);
+    if (!options_.faults) {
+      leaves.push_back(std::move(part));
+      continue;
+    }
+    leaves.push_back(blockio::FaultDevice::Create(part.get(), options_.faults));
+    parts_.push_back(std::move(part));
   }
   absl::StatusOr<std::unique_ptr<BlockDevice>> stacked = blockio::StackDevices(std::move(leaves), options_.stacked);
   if (!stacked.ok()) throw std::invalid_argument(stacked.status().ToString());
@@ -141,7 +146,7 @@ std::string Recording::Folder(uint32_t thread) {
 }
 
 absl::Status Recording::Mount() {
-  connection_ = Connection::To(top_.get());
+  connection_ = Connection::To(top_ != nullptr ? top_.get() : device_.get());
   absl::StatusOr<std::unique_ptr<Volume>> volume =
       core::OpenVolumeWithInternals(connection_->TakeDevice(), options_.volume, options_.internals);
   if (!volume.ok()) return volume.status();

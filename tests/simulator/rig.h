@@ -104,7 +104,7 @@ class Recording {
   RigOptions options_;
   std::unique_ptr<blockio::VolatileCacheDevice> device_;
   std::vector<std::unique_ptr<BlockDevice>> parts_;  // what the faults of a stacked device's leaves are over
-  std::unique_ptr<BlockDevice> top_;                 // what is mounted
+  std::unique_ptr<BlockDevice> top_;                 // what is mounted, unless it is the device itself
   std::unique_ptr<Connection> connection_;
   std::unique_ptr<Volume> volume_;
   std::vector<std::unique_ptr<Runner>> runners_;
