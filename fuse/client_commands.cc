@@ -24,6 +24,7 @@ namespace {
 
 constexpr int kStatTimeoutMs = 20000;
 constexpr int kElsewhereIntervalMs = 1000;
+constexpr int kDyingMs = 10000;  // between a daemon's last answer and its end
 
 int Fail(const absl::Status& status) {
   fprintf(stderr, "elidefs: %s\n", std::string(status.message()).c_str());
@@ -109,13 +110,20 @@ class ProcessHandle {
     if (fd_ >= 0) close(fd_);
   }
   void WaitForExit() const {
-    pollfd poll_fd = {fd_, POLLIN, 0};
-    while (fd_ >= 0 && poll(&poll_fd, 1, -1) < 0 && errno == EINTR) {
+    while (fd_ >= 0 && Poll(-1) < 0 && errno == EINTR) {
     }
   }
+  // Whether it is gone, with all its threads, within this time.
+  bool ExitsWithin(int timeout_ms) const { return fd_ < 0 ? error_ == ESRCH : Poll(timeout_ms) > 0; }
 
  private:
+  int Poll(int timeout_ms) const {
+    pollfd poll_fd = {fd_, POLLIN, 0};
+    return poll(&poll_fd, 1, timeout_ms);
+  }
+
   const int fd_;
+  const int error_ = fd_ < 0 ? errno : 0;
 };
 
 // Nobody listens: the daemon has died, or it never had a control socket.
@@ -130,14 +138,15 @@ int UnmountWithoutDaemon(const MountEntry& mount, const absl::Status& why) {
                                            mount.source, " recovers the volume")));
 }
 
-absl::Status UnmountAndWait(const MountEntry& mount, ControlClient* client) {
+// The daemon will tell this client how the volume was closed.
+absl::Status RegisterAsWaiter(const MountEntry& mount, ControlClient* client) {
   ELIDEFS_RETURN_IF_ERROR(client->Send("wait"));
   ELIDEFS_ASSIGN_OR_RETURN(const std::string registered, client->ReadLine());
-  if (registered != "waiting") {
-    return ErrnoError(EIO, absl::StrCat(mount.mountpoint, ": ", std::string(absl::StripPrefix(registered, "error: "))));
-  }
-  ELIDEFS_ASSIGN_OR_RETURN(const pid_t process, client->ServerProcess());
-  const ProcessHandle daemon(process);
+  if (registered == "waiting") return absl::OkStatus();
+  return ErrnoError(EIO, absl::StrCat(mount.mountpoint, ": ", std::string(absl::StripPrefix(registered, "error: "))));
+}
+
+absl::Status UnmountAndWait(const MountEntry& mount, const ProcessHandle& daemon, ControlClient* client) {
   const Progress progress(absl::StrCat("waiting until ", mount.source, " is written"));
   ELIDEFS_RETURN_IF_ERROR(UnmountDevice(mount.mountpoint, mount.device));
   absl::StatusOr<std::string> result = client->ReadLine(kElsewhereIntervalMs);
@@ -184,7 +193,17 @@ int RunUnmount(const std::string& mountpoint) {
     if (error == EACCES || error == EPERM) return Fail(ExplainConnection(client.status(), *mount));
     return UnmountWithoutDaemon(*mount, client.status());
   }
-  const absl::Status status = UnmountAndWait(*mount, &*client);
+  const absl::StatusOr<pid_t> process = client->ServerProcess();
+  if (!process.ok()) return Fail(process.status());
+  const ProcessHandle daemon(*process);
+  absl::Status status = RegisterAsWaiter(*mount, &*client);
+  const int error = StatusToErrno(status);
+  if (error == ECONNRESET || error == EPIPE) {
+    // A daemon that is being killed takes connections until the last of its threads is gone.
+    if (daemon.ExitsWithin(kDyingMs)) return UnmountWithoutDaemon(*mount, status);
+    return Fail(ExplainConnection(status, *mount));
+  }
+  if (status.ok()) status = UnmountAndWait(*mount, daemon, &*client);
   return status.ok() ? 0 : Fail(status);
 }
 

@@ -1,9 +1,11 @@
 // Mounting, signals, unmounting and what goes wrong with them, through the real kernel.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,9 +33,14 @@ bool HasExited(pid_t process) {
   return !(file >> number >> name >> state) || state == "Z" || state == "X";
 }
 
+// Until the last thread is gone: the state in /proc is the first thread's, and a socket closes with the last one.
 bool WaitUntilExited(pid_t process) {
-  for (int i = 0; i < 500 && !HasExited(process); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return HasExited(process);
+  const auto handle = static_cast<int>(syscall(SYS_pidfd_open, process, 0U));
+  if (handle < 0) return errno == ESRCH;
+  pollfd poll_fd = {handle, POLLIN, 0};
+  const int ready = poll(&poll_fd, 1, 10000);
+  close(handle);
+  return ready > 0;
 }
 
 class MountLifecycleTest : public MountTest {};
@@ -200,6 +207,21 @@ TEST_F(MountLifecycleTest, UnmountOfADeadDaemonsMount) {
   kill(daemon, SIGKILL);
   ASSERT_TRUE(WaitUntilExited(daemon));
   const CommandResult unmount = UnmountCommand();
+  EXPECT_EQ(unmount.status, 1);
+  EXPECT_THAT(unmount.output, HasSubstr("the next mount of"));
+  EXPECT_FALSE(IsMounted());
+}
+
+TEST_F(MountLifecycleTest, UnmountWhileTheDaemonIsKilled) {
+  ASSERT_EQ(Mount().status, 0);
+  const pid_t daemon = DaemonProcess();
+  kill(daemon, SIGSTOP);  // takes the connection and never answers it
+  std::thread killer([daemon] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    kill(daemon, SIGKILL);
+  });
+  const CommandResult unmount = UnmountCommand();
+  killer.join();
   EXPECT_EQ(unmount.status, 1);
   EXPECT_THAT(unmount.output, HasSubstr("the next mount of"));
   EXPECT_FALSE(IsMounted());
