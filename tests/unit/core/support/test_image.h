@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -23,9 +24,12 @@ struct CommandResult {
   std::string output;  // stdout and stderr together
 };
 
-// Runs `command` in a shell, with the system's administration programs in its path.
+// Runs `command` in a shell, with the system's administration programs in its path. e2fsck complains of times that are
+// to come, and a virtual machine's clock may be set back: it is told a time a day ahead.
 inline CommandResult RunCommand(const std::string& command) {
-  const std::string line = "exec 2>&1; export LC_ALL=C PATH=\"$PATH:/usr/sbin:/sbin\"; " + command;
+  static const std::string e2fsck_time = std::to_string(time(nullptr) + 86400);
+  const std::string line =
+      "exec 2>&1; export LC_ALL=C E2FSCK_TIME=" + e2fsck_time + " PATH=\"$PATH:/usr/sbin:/sbin\"; " + command;
   FILE* pipe = popen(line.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("popen failed");
   CommandResult result;
