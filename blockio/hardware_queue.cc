@@ -15,14 +15,24 @@ bool ChangesCache(Operation operation) {
 
 }  // namespace
 
+std::unique_ptr<HardwareQueue> HardwareQueue::Create(std::unique_ptr<DeviceQueue> device_queue,
+                                                     const DeviceCapabilities* capabilities, FlushLedger* ledger,
+                                                     QuiesceRef* users, uint32_t depth,
+                                                     FlushQueue::Clock::duration starvation_bound) {
+  std::unique_ptr<HardwareQueue> queue(
+      new HardwareQueue(std::move(device_queue), capabilities, ledger, users, starvation_bound));
+  MutexLock lock(queue->mutex_);
+  queue->tags_ = TagSet::Create(queue.get(), depth);
+  if (queue->tags_ == nullptr) return nullptr;
+  return queue;
+}
+
 HardwareQueue::HardwareQueue(std::unique_ptr<DeviceQueue> device_queue, const DeviceCapabilities* capabilities,
-                             FlushLedger* ledger, QuiesceRef* users, uint32_t depth,
-                             FlushQueue::Clock::duration starvation_bound)
+                             FlushLedger* ledger, QuiesceRef* users, FlushQueue::Clock::duration starvation_bound)
     : device_queue_(std::move(device_queue)),
       capabilities_(*capabilities),
       ledger_(ledger),
       users_(users),
-      tags_(this, depth),
       flush_queue_(starvation_bound) {
   flush_request_.queue = this;
   flush_request_.operation = Operation::kFlush;
@@ -95,7 +105,7 @@ void HardwareQueue::Run() {
       continue;
     }
     if (waiting_.empty()) break;
-    Request* request = tags_.Acquire();
+    Request* request = tags_->Acquire();
     if (request == nullptr) break;  // the completion that frees a tag runs this again
     PrepareChild(request);
     ++counters_.queue.dispatched;
@@ -182,7 +192,7 @@ void HardwareQueue::CompleteChild(Request* request, int error) {
   Bio* bio = request->bio;
   // E2: after this very completion was acquired and before anyone is told; a later child's value is never smaller.
   if (ChangesCache(request->operation) && !request->fua) bio->need = ledger_->NeedOfCompletedWrite();
-  tags_.Release(request);
+  tags_->Release(request);
   ++counters_.queue.completed;
   if (error != 0 && bio->error == 0) bio->error = error;
   --bio->remaining_children;
@@ -277,8 +287,8 @@ void HardwareQueue::Unquiesce() {
 HardwareQueueCounters HardwareQueue::Counters() const {
   MutexLock lock(mutex_);
   HardwareQueueCounters counters = counters_;
-  counters.queue.depth = tags_.depth();
-  counters.queue.in_flight = tags_.in_use();
+  counters.queue.depth = tags_->depth();
+  counters.queue.in_flight = tags_->in_use();
   counters.queue.flush_index = flush_queue_.flush_index();
   return counters;
 }

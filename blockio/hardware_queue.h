@@ -32,9 +32,11 @@ struct HardwareQueueCounters {
 
 class HardwareQueue {
  public:
-  // Borrows all but the device queue.
-  HardwareQueue(std::unique_ptr<DeviceQueue> device_queue, const DeviceCapabilities* capabilities, FlushLedger* ledger,
-                QuiesceRef* users, uint32_t depth, FlushQueue::Clock::duration starvation_bound);
+  // Borrows all but the device queue. Null when there is no memory for `depth` tags.
+  static std::unique_ptr<HardwareQueue> Create(std::unique_ptr<DeviceQueue> device_queue,
+                                               const DeviceCapabilities* capabilities, FlushLedger* ledger,
+                                               QuiesceRef* users, uint32_t depth,
+                                               FlushQueue::Clock::duration starvation_bound);
   // Nothing is in flight; waits for the thread that dispatched last.
   ~HardwareQueue();
   HardwareQueue(const HardwareQueue&) = delete;
@@ -52,6 +54,8 @@ class HardwareQueue {
   HardwareQueueCounters Counters() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  HardwareQueue(std::unique_ptr<DeviceQueue> device_queue, const DeviceCapabilities* capabilities, FlushLedger* ledger,
+                QuiesceRef* users, FlushQueue::Clock::duration starvation_bound);
   struct FlushRequest : DeviceRequest {
     HardwareQueue* queue = nullptr;
     Ticket ticket = kNoNeed;
@@ -78,7 +82,7 @@ class HardwareQueue {
 
   mutable Mutex mutex_;
   CondVar idle_;
-  TagSet tags_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<TagSet> tags_ ABSL_GUARDED_BY(mutex_) ABSL_PT_GUARDED_BY(mutex_);  // constant after Create
   FlushQueue flush_queue_ ABSL_GUARDED_BY(mutex_);
   BioList waiting_ ABSL_GUARDED_BY(mutex_);  // for a tag, in submission order
   bool dispatching_ ABSL_GUARDED_BY(mutex_) = false;

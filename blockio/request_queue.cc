@@ -22,6 +22,8 @@ namespace {
 using Clock = SteadyClock;
 
 constexpr uint32_t kMaxDefaultQueues = 4;
+constexpr uint32_t kMinDepth = 2;
+constexpr uint32_t kMaxDepth = 1024;
 
 // Ends when the bio of SubmitAndWait has; `end_io` notifies under the lock, so the waiter may go once it holds it.
 struct SyncWaiter {
@@ -86,6 +88,27 @@ struct FreeDeleter {
 struct RequestQueue::Impl {
   explicit Impl(BlockDevice* device)
       : device(device), ledger(device->capabilities().volatile_write_cache, [this] { DispatchFlush(); }) {}
+
+  // As many hardware queues as asked for, or none and an error.
+  absl::Status MakeQueues(uint32_t count, uint32_t depth, std::chrono::milliseconds starvation_bound) {
+    for (uint32_t index = 0; index < count; ++index) {
+      // The flush request needs no tag, so the device sees one request more than there are tags.
+      absl::StatusOr<std::unique_ptr<DeviceQueue>> device_queue = device->CreateQueue(index, depth + 1);
+      std::unique_ptr<HardwareQueue> queue;
+      if (device_queue.ok()) {
+        queue = HardwareQueue::Create(*std::move(device_queue), &device->capabilities(), &ledger, &users, depth,
+                                      starvation_bound);
+      }
+      if (queue == nullptr) {
+        queues.clear();
+        if (!device_queue.ok()) return device_queue.status();
+        return ErrnoError(ENOMEM, absl::StrCat(device->name(), ": no memory for ", count, " queues of ", depth,
+                                               " requests; ask for fewer queues"));
+      }
+      queues.push_back(std::move(queue));
+    }
+    return absl::OkStatus();
+  }
 
   HardwareQueue* PickQueue() {
     const uint32_t cpu = queues.size() > 1 ? Thread::CurrentCpu() : 0;
@@ -155,21 +178,19 @@ absl::StatusOr<std::unique_ptr<RequestQueue>> RequestQueue::Create(BlockDevice* 
                                                                    const RequestQueueOptions& options) {
   ELIDEFS_RETURN_IF_ERROR(CheckCapabilities(*device));
   if (options.write_cache_poll_ms == 0) return ErrnoError(EINVAL, "the write cache's poll interval must not be 0");
-  if (options.queue_depth < 2 || options.queue_depth > 1024) {
-    return ErrnoError(EINVAL, "the queue depth must be between 2 and 1024");
+  if (options.queue_depth < kMinDepth || options.queue_depth > kMaxDepth) {
+    return ErrnoError(EINVAL, absl::StrCat("the queue depth must be between ", kMinDepth, " and ", kMaxDepth));
   }
   const DeviceCapabilities& caps = device->capabilities();
   uint32_t count = options.hardware_queues;
   if (count == 0) count = std::clamp(std::thread::hardware_concurrency(), 1U, kMaxDefaultQueues);
   count = std::min(count, caps.max_queues);
   auto impl = std::make_unique<Impl>(device);
-  for (uint32_t index = 0; index < count; ++index) {
-    // The flush request needs no tag, so the device sees one request more than there are tags.
-    ELIDEFS_ASSIGN_OR_RETURN(std::unique_ptr<DeviceQueue> device_queue,
-                             device->CreateQueue(index, options.queue_depth + 1));
-    impl->queues.push_back(std::make_unique<HardwareQueue>(std::move(device_queue), &caps, &impl->ledger, &impl->users,
-                                                           options.queue_depth,
-                                                           std::chrono::milliseconds(options.flush_starvation_ms)));
+  // As blk_mq_alloc_set_map_and_rqs: short of memory, half as deep is better than not at all.
+  for (uint32_t depth = options.queue_depth;; depth /= 2) {
+    const absl::Status status = impl->MakeQueues(count, depth, std::chrono::milliseconds(options.flush_starvation_ms));
+    if (status.ok()) break;
+    if (StatusToErrno(status) != ENOMEM || depth / 2 < kMinDepth) return status;
   }
   if (!caps.volatile_write_cache && !caps.read_only) {
     impl->watch = Thread("elidefs-watch",

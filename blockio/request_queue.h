@@ -24,8 +24,10 @@ namespace elidefs::blockio {
 class HardwareQueue;
 
 struct RequestQueueOptions {
-  uint32_t hardware_queues = 0;         // 0: one per CPU, at most 4 and at most the device's max_queues
-  uint32_t queue_depth = 64;            // tags per hardware queue, 2..1024
+  uint32_t hardware_queues = 0;  // 0: one per CPU, at most 4 and at most the device's max_queues
+  // Tags per hardware queue, 2..1024. Where the memory does not suffice all queues get half as many, and so on;
+  // HardwareQueueStats tells the depth that was reached.
+  uint32_t queue_depth = 64;
   uint32_t flush_starvation_ms = 5000;  // C3: a flush deferred for longer than this overrides C2
   uint32_t write_cache_poll_ms = 1000;  // E8: how often a device without a volatile cache is asked whether it has one
 };
@@ -50,6 +52,7 @@ struct QueueStats {
 
 class RequestQueue {
  public:
+  // EINVAL: an option out of its range or a device with impossible limits; ENOMEM: not even the smallest depth fits.
   static absl::StatusOr<std::unique_ptr<RequestQueue>> Create(BlockDevice* device, const RequestQueueOptions& options);
   ~RequestQueue();
   RequestQueue(const RequestQueue&) = delete;

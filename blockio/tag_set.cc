@@ -1,25 +1,40 @@
 #include "blockio/tag_set.h"
 
 #include <bit>
+#include <new>
 
 namespace elidefs::blockio {
 
-TagSet::TagSet(HardwareQueue* queue, uint32_t depth)
-    : depth_(depth), free_((depth + 63) / 64, 0), requests_(std::make_unique<Request[]>(depth)) {
-  for (uint32_t tag = 0; tag < depth; ++tag) {
-    requests_[tag].queue = queue;
-    requests_[tag].tag = tag;
-    free_[tag / 64] |= 1ULL << (tag % 64);
-  }
+std::unique_ptr<TagSet> TagSet::Create(HardwareQueue* queue, uint32_t depth) {
+  static_assert(alignof(Request) <= alignof(std::max_align_t));
+  auto* memory = static_cast<Request*>(std::malloc(depth * sizeof(Request)));
+  if (memory == nullptr) return nullptr;
+  return std::unique_ptr<TagSet>(new TagSet(queue, depth, memory));
+}
+
+TagSet::TagSet(HardwareQueue* queue, uint32_t depth, Request* memory)
+    : queue_(queue), depth_(depth), free_((depth + 63) / 64, ~0ULL), requests_(memory) {
+  if (depth % 64 != 0) free_.back() = (1ULL << (depth % 64)) - 1;
+}
+
+TagSet::~TagSet() {
+  std::destroy_n(requests_.get(), made_);
 }
 
 Request* TagSet::Acquire() {
   for (size_t word = 0; word < free_.size(); ++word) {
     if (free_[word] == 0) continue;
-    const auto bit = static_cast<uint32_t>(std::countr_zero(free_[word]));
+    const auto tag = static_cast<uint32_t>(word * 64) + static_cast<uint32_t>(std::countr_zero(free_[word]));
     free_[word] &= free_[word] - 1;
     ++in_use_;
-    return &requests_[word * 64 + bit];
+    Request* request = requests_.get() + tag;
+    if (tag == made_) {
+      new (request) Request;
+      request->queue = queue_;
+      request->tag = tag;
+      ++made_;
+    }
+    return request;
   }
   return nullptr;
 }

@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -27,7 +28,12 @@ struct Request : DeviceRequest {
 
 class TagSet {
  public:
-  TagSet(HardwareQueue* queue, uint32_t depth);
+  // Null when there is no memory for that many. Costs nothing for tags that are never used: a request is made when its
+  // tag is first taken, and until then its page is not touched.
+  static std::unique_ptr<TagSet> Create(HardwareQueue* queue, uint32_t depth);
+  ~TagSet();
+  TagSet(const TagSet&) = delete;
+  TagSet& operator=(const TagSet&) = delete;
 
   // The free request with the lowest tag, or null.
   Request* Acquire();
@@ -37,10 +43,17 @@ class TagSet {
   uint32_t in_use() const { return in_use_; }
 
  private:
+  struct FreeDeleter {
+    void operator()(Request* memory) const { std::free(memory); }
+  };
+  TagSet(HardwareQueue* queue, uint32_t depth, Request* memory);
+
+  HardwareQueue* const queue_;
   const uint32_t depth_;
   uint32_t in_use_ = 0;
+  uint32_t made_ = 0;           // requests below this tag exist; the lowest free tag is at most this
   std::vector<uint64_t> free_;  // one bit per tag, set while free
-  std::unique_ptr<Request[]> requests_;
+  std::unique_ptr<Request, FreeDeleter> requests_;  // depth_ of them
 };
 
 }  // namespace elidefs::blockio

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "base/mutex.h"
 #include "elidefs/block_device.h"
 
@@ -27,6 +29,7 @@ class ProgrammableDevice final : public BlockDevice {
   const std::string& name() const override { return name_; }
   absl::StatusOr<std::unique_ptr<DeviceQueue>> CreateQueue(uint32_t /*index*/, uint32_t depth) override {
     depths.push_back(depth);
+    if (depth > largest_depth) return ErrnoError(ENOMEM, "programmable: no memory");
     return std::make_unique<Queue>(this);
   }
 
@@ -62,6 +65,7 @@ class ProgrammableDevice final : public BlockDevice {
   }
 
   std::vector<uint32_t> depths;
+  uint32_t largest_depth = UINT32_MAX;  // beyond it there is no memory
   std::atomic<bool> overlapping_submits{false};
 
  private:

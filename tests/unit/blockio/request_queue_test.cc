@@ -79,6 +79,25 @@ TEST(RequestQueue, RefusesWhatTheDeviceCannotDo) {
   EXPECT_FALSE(RequestQueue::Create(&device, {}).ok());
 }
 
+TEST(RequestQueue, HalvesTheDepthUntilItFits) {
+  ProgrammableDevice device;
+  device.largest_depth = 300;
+  {
+    auto queue = Open(&device, {.hardware_queues = 3, .queue_depth = 1000});
+    const QueueStats stats = queue->Stats();
+    ASSERT_EQ(stats.hardware_queues.size(), 3U);
+    for (const HardwareQueueStats& hardware_queue : stats.hardware_queues) EXPECT_EQ(hardware_queue.depth, 250U);
+  }
+  EXPECT_EQ(device.depths, (std::vector<uint32_t>{1001, 501, 251, 251, 251})) << "with the flush request";
+  device.largest_depth = 3;
+  EXPECT_EQ(Open(&device, {.hardware_queues = 1, .queue_depth = 1024})->Stats().hardware_queues[0].depth, 2U);
+  device.largest_depth = 2;
+  device.depths.clear();
+  const auto none = RequestQueue::Create(&device, {.queue_depth = 7});
+  EXPECT_EQ(StatusToErrno(none.status()), ENOMEM);
+  EXPECT_EQ(device.depths, (std::vector<uint32_t>{8, 4}));
+}
+
 TEST(RequestQueue, SplitsByLengthAndEndsOnceWithTheFirstError) {
   ProgrammableDevice device;
   device.mutable_capabilities().max_transfer_bytes = 4096;

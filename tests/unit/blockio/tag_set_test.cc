@@ -9,7 +9,9 @@ namespace {
 
 TEST(TagSet, HandsOutEachTagOnce) {
   for (const uint32_t depth : {2U, 63U, 64U, 65U, 1024U}) {
-    TagSet tags(nullptr, depth);
+    const std::unique_ptr<TagSet> owned = TagSet::Create(nullptr, depth);
+    ASSERT_NE(owned, nullptr);
+    TagSet& tags = *owned;
     std::set<Request*> seen;
     for (uint32_t i = 0; i < depth; ++i) {
       Request* request = tags.Acquire();
