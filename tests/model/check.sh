@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# usage: check.sh FOLDER
-# Checks the model of the flush epochs with Spin: without a bug every state must satisfy it, and each planted bug must be
-# found. Works in FOLDER, which it makes.
+# usage: check.sh MODEL FOLDER
+# Checks tests/model/MODEL.pml with Spin: without a bug every state must satisfy it, and each planted bug (a BUG_NAME in the
+# model) must be found. Works in FOLDER, which it makes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-model=$here/flush_epochs.pml
-bugs=(ALWAYS_ELIDE NEED_IS_ISSUED STALE_BATCH TOLD_FIRST PUBLISH_FIRST OUT_OF_ORDER LATER_FAILURE LIST JOINER_RETURNS
-  DURABLE_ON_FAILURE FORGET_FAILURE)
-mkdir -p "$1"
-cd "$1"
+model=$here/$1.pml
+mapfile -t bugs < <(grep -oE '\bBUG_[A-Z][A-Z_]*' "$model" | sed 's/^BUG_//' | sort -u)
+mkdir -p "$2"
+cd "$2"
 
 # check NAME [DEFINE]: prints the number of errors and of states.
 check() {
@@ -27,16 +26,17 @@ check() {
 status=0
 errors=$(check sound)
 states=$(awk '/states, stored/ { print $1 }' sound/pan.log)
-printf '%-22s %s states, %s errors\n' "as documented" "$states" "$errors"
+printf '%-24s %s states, %s errors\n' "as documented" "$states" "$errors"
 if [[ $errors != 0 ]] || grep -q "max search depth too small" sound/pan.log; then
   status=1
 fi
+if [[ ${#bugs[@]} -eq 0 ]]; then status=1; fi
 for bug in "${bugs[@]}"; do
   errors=$(check "$bug" "BUG_$bug")
   if [[ ${errors:-0} -gt 0 ]]; then
-    printf '%-22s found\n' "$bug"
+    printf '%-24s found\n' "$bug"
   else
-    printf '%-22s NOT FOUND\n' "$bug"
+    printf '%-24s NOT FOUND\n' "$bug"
     status=1
   fi
 done
