@@ -94,14 +94,14 @@ struct RequestQueue::Impl {
     for (uint32_t index = 0; index < count; ++index) {
       // The flush request needs no tag, so the device sees one request more than there are tags.
       absl::StatusOr<std::unique_ptr<DeviceQueue>> device_queue = device->CreateQueue(index, depth + 1);
-      std::unique_ptr<HardwareQueue> queue;
-      if (device_queue.ok()) {
-        queue = HardwareQueue::Create(*std::move(device_queue), &device->capabilities(), &ledger, &users, depth,
-                                      starvation_bound);
+      if (!device_queue.ok()) {
+        queues.clear();
+        return device_queue.status();
       }
+      std::unique_ptr<HardwareQueue> queue = HardwareQueue::Create(*std::move(device_queue), &device->capabilities(),
+                                                                   &ledger, &users, depth, starvation_bound);
       if (queue == nullptr) {
         queues.clear();
-        if (!device_queue.ok()) return device_queue.status();
         return ErrnoError(ENOMEM, absl::StrCat(device->name(), ": no memory for ", count, " queues of ", depth,
                                                " requests; ask for fewer queues"));
       }
