@@ -13,19 +13,21 @@ void RunAll(std::vector<QuiesceRef::FreezeCallback> callbacks, bool drained) {
 }  // namespace
 
 std::vector<QuiesceRef::FreezeCallback> QuiesceRef::Count() {
-  if (depth_ == 0 || !barrier_ran_ || drained_) return {};
-  uint64_t sum = 2 * under_lock_;
-  for (const Place& place : places_) {
-    uint64_t number = place.number.load(std::memory_order_acquire);
-    while ((number & 1U) != 0) {  // Q2: seldom, and short unless the thread was interrupted there
-      std::this_thread::yield();
-      number = place.number.load(std::memory_order_acquire);
+  if (depth_ == 0 || !barrier_ran_) return {};
+  if (!drained_) {
+    uint64_t sum = 2 * under_lock_;
+    for (const Place& place : places_) {
+      uint64_t number = place.number.load(std::memory_order_acquire);
+      while ((number & 1U) != 0) {  // Q2: seldom, and short unless the thread was interrupted there
+        std::this_thread::yield();
+        number = place.number.load(std::memory_order_acquire);
+      }
+      sum += number;
     }
-    sum += number;
+    if (sum != 0) return {};
+    drained_ = true;
+    changed_.NotifyAll();
   }
-  if (sum != 0) return {};
-  drained_ = true;
-  changed_.NotifyAll();
   return std::exchange(callbacks_, {});
 }
 
@@ -109,7 +111,7 @@ void QuiesceRef::FreezeAsync(FreezeCallback callback) {
     // Under the lock: an Unfreeze in between would open the door that is being closed here.
     if (fast_) HeavyBarrier();
     barrier_ran_ = true;
-    callbacks = drained_ ? std::exchange(callbacks_, {}) : Count();
+    callbacks = Count();
   }
   RunAll(std::move(callbacks), true);
 }

@@ -76,30 +76,34 @@ class QuiesceRef {
     std::atomic<uint64_t> number{0};
   };
 
+  // Null: the thread has none.
+  std::atomic<uint64_t>* NumberOfThisThread() {
+    const uint32_t thread = ThreadNumber();
+    return thread < kMaxThreadNumbers ? &places_[thread].number : nullptr;
+  }
+
   // Q1. False: the door is shut or the thread has no place; nothing was counted.
   bool EnterQuickly() {
-    const uint32_t thread = ThreadNumber();
-    if (thread >= kMaxThreadNumbers) [[unlikely]]
+    std::atomic<uint64_t>* const number = NumberOfThisThread();
+    if (number == nullptr) [[unlikely]]
       return false;
-    std::atomic<uint64_t>& number = places_[thread].number;
-    const uint64_t before = number.load(std::memory_order_relaxed);
-    number.store(before + 2, std::memory_order_release);
+    const uint64_t before = number->load(std::memory_order_relaxed);
+    number->store(before + 2, std::memory_order_release);
     LightBarrier();
     if (!locked_.load(std::memory_order_acquire)) [[likely]]
       return true;
-    number.store(before, std::memory_order_release);
+    number->store(before, std::memory_order_release);
     return false;
   }
   bool LeaveQuickly() {
-    const uint32_t thread = ThreadNumber();
-    if (thread >= kMaxThreadNumbers) [[unlikely]]
+    std::atomic<uint64_t>* const number = NumberOfThisThread();
+    if (number == nullptr) [[unlikely]]
       return false;
-    std::atomic<uint64_t>& number = places_[thread].number;
-    const uint64_t before = number.load(std::memory_order_relaxed);
-    number.store(before + 1, std::memory_order_relaxed);
+    const uint64_t before = number->load(std::memory_order_relaxed);
+    number->store(before + 1, std::memory_order_relaxed);
     LightBarrier();
     const bool open = !locked_.load(std::memory_order_acquire);
-    number.store(open ? before - 2 : before, std::memory_order_release);
+    number->store(open ? before - 2 : before, std::memory_order_release);
     return open;
   }
   void EnterSlowly() ABSL_LOCKS_EXCLUDED(mutex_);
