@@ -91,22 +91,18 @@ struct RequestQueue::Impl {
 
   // As many hardware queues as asked for, or none and an error.
   absl::Status MakeQueues(uint32_t count, uint32_t depth, std::chrono::milliseconds starvation_bound) {
+    std::vector<std::unique_ptr<HardwareQueue>> made;
     for (uint32_t index = 0; index < count; ++index) {
       // The flush request needs no tag, so the device sees one request more than there are tags.
-      absl::StatusOr<std::unique_ptr<DeviceQueue>> device_queue = device->CreateQueue(index, depth + 1);
-      if (!device_queue.ok()) {
-        queues.clear();
-        return device_queue.status();
-      }
-      std::unique_ptr<HardwareQueue> queue = HardwareQueue::Create(*std::move(device_queue), &device->capabilities(),
-                                                                   &ledger, &users, depth, starvation_bound);
-      if (queue == nullptr) {
-        queues.clear();
+      ELIDEFS_ASSIGN_OR_RETURN(std::unique_ptr<DeviceQueue> device_queue, device->CreateQueue(index, depth + 1));
+      made.push_back(HardwareQueue::Create(std::move(device_queue), &device->capabilities(), &ledger, &users, depth,
+                                           starvation_bound));
+      if (made.back() == nullptr) {
         return ErrnoError(ENOMEM, absl::StrCat(device->name(), ": no memory for ", count, " queues of ", depth,
                                                " requests; ask for fewer queues"));
       }
-      queues.push_back(std::move(queue));
     }
+    queues = std::move(made);
     return absl::OkStatus();
   }
 
