@@ -16,7 +16,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <regex>
@@ -28,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/error.h"
+#include "tests/unit/core/support/test_image.h"
 
 namespace elidefs::simulator {
 namespace {
@@ -146,15 +146,6 @@ std::vector<uint8_t> ImageFile::Read() const {
   return bytes;
 }
 
-namespace {
-// What e2fsck takes for the time: a day ahead, because it complains of times that are to come, and the clock of a
-// virtual machine may be set back between a test's writes and the check.
-const std::string& ClockOfE2fsck() {
-  static const std::string setting = absl::StrCat("E2FSCK_TIME=", time(nullptr) + 86400);
-  return setting;
-}
-}  // namespace
-
 ProgramResult RunProgram(const std::vector<std::string>& arguments) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe failed");
@@ -164,7 +155,7 @@ ProgramResult RunProgram(const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   std::vector<char*> environment{const_cast<char*>("LC_ALL=C"), const_cast<char*>("PATH=/usr/sbin:/sbin:/usr/bin:/bin"),
-                                 const_cast<char*>(ClockOfE2fsck().c_str()), nullptr};
+                                 const_cast<char*>(test_support::ClockOfE2fsck().c_str()), nullptr};
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);

@@ -24,12 +24,17 @@ struct CommandResult {
   std::string output;  // stdout and stderr together
 };
 
-// Runs `command` in a shell, with the system's administration programs in its path. e2fsck complains of times that are
-// to come, and a virtual machine's clock may be set back: it is told a time a day ahead.
+// What e2fsck is told of the time, a setting of its environment: a day ahead, because it complains of times that are to
+// come, and the clock of a virtual machine may be set back between a test's writes and the check.
+inline const std::string& ClockOfE2fsck() {
+  static const std::string setting = "E2FSCK_TIME=" + std::to_string(time(nullptr) + 86400);
+  return setting;
+}
+
+// Runs `command` in a shell, with the system's administration programs in its path.
 inline CommandResult RunCommand(const std::string& command) {
-  static const std::string e2fsck_time = std::to_string(time(nullptr) + 86400);
   const std::string line =
-      "exec 2>&1; export LC_ALL=C E2FSCK_TIME=" + e2fsck_time + " PATH=\"$PATH:/usr/sbin:/sbin\"; " + command;
+      "exec 2>&1; export LC_ALL=C " + ClockOfE2fsck() + " PATH=\"$PATH:/usr/sbin:/sbin\"; " + command;
   FILE* pipe = popen(line.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("popen failed");
   CommandResult result;
