@@ -5,7 +5,6 @@ the files it concerned, however many later flushes succeed, and everything that 
 import concurrent.futures
 import errno
 import os
-import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
@@ -145,8 +144,7 @@ class Scene:
         self.check(os.path.isdir(os.path.join(point, "folder")), f"the synced folder is gone, {whose}")
 
     def check_next_mounts(self):
-        copy = self.rig.new_path("copy")
-        shutil.copyfile(self.store.image, copy)
+        copy = self.rig.copy_of(self.store.image)
         with self.rig.kernel_mounted(copy) as point:
             self.check_content(point, "as the kernel recovers it")
         with self.rig.mounted(self.source, self.options) as again:

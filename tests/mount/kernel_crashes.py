@@ -3,7 +3,6 @@ content is copied at random moments; everything that was acknowledged before is 
 
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -28,8 +27,7 @@ def crashes(rig, store, output, source):
             if not harness.wait_until(lambda: harness.process_state(store.process.pid) == "T"):
                 raise harness.Failure("failing_store does not stop")
             before, _ = acknowledged.reported(output)
-            image = rig.new_path("crash")
-            shutil.copyfile(store.backing, image)
+            image = rig.copy_of(store.backing)
         finally:
             store.process.send_signal(signal.SIGCONT)
         found.append((image, before))
@@ -54,8 +52,7 @@ def test(rig):
         with open(image, "rb") as file:
             file.seek(1024 + 0x60)
             dirty += file.read(1)[0] >> 2 & 1
-        for_kernel = rig.new_path("copy")
-        shutil.copyfile(image, for_kernel)
+        for_kernel = rig.copy_of(image)
         with rig.kernel_mounted(for_kernel) as point:
             acknowledged.check(rig, point, synced, f"{what}, by the kernel")
             expected = harness.tree(point)

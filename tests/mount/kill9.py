@@ -4,7 +4,6 @@ elidefs and by the kernel, each on a copy of its own. This tests the journal; on
 
 import os
 import random
-import shutil
 import sys
 import time
 
@@ -15,6 +14,9 @@ import harness
 ROUNDS = int(os.environ.get("ELIDEFS_KILLS", "50"))
 SEED = int(os.environ.get("ELIDEFS_SEED", "1"))
 LOADS = 2
+ROUNDS_AN_IMAGE = 10
+# Room for all that so many rounds can leave behind, 12 MB a load, on a machine however fast; the rest is the format's.
+IMAGE_MIB = ROUNDS_AN_IMAGE * LOADS * 12 + 80
 
 
 def run_load_and_kill(rig, mount, round_seed, seconds):
@@ -40,8 +42,9 @@ def test(rig):
     checked = 0
     for number in range(ROUNDS):
         what = f"round {number} (ELIDEFS_SEED={SEED})"
-        if number % 10 == 0:
-            image = rig.image(64, "-b", "1024" if number % 20 == 0 else "4096", "-J", "size=4")
+        if number % ROUNDS_AN_IMAGE == 0:
+            block_bytes = "1024" if number // ROUNDS_AN_IMAGE % 2 == 0 else "4096"
+            image = rig.image(IMAGE_MIB, "-b", block_bytes, "-J", "size=4")
             standing = {}
         mount = rig.mount(image)
         acknowledged.check(rig, mount.point, standing, f"{what}, before")
@@ -49,15 +52,13 @@ def test(rig):
         standing.update(synced)
         for name in removed:
             standing.pop(name, None)
-        for_kernel = rig.new_path("copy")
-        shutil.copyfile(image, for_kernel)
+        for_kernel = rig.copy_of(image)
         with rig.kernel_mounted(for_kernel) as point:
             acknowledged.check(rig, point, standing, f"{what}, by the kernel")
         rig.check_clean(for_kernel, f"{what}, after the kernel's replay")
         os.unlink(for_kernel)
         # A copy is replayed and judged; the image itself goes on dirty into the next round.
-        for_elidefs = rig.new_path("copy")
-        shutil.copyfile(image, for_elidefs)
+        for_elidefs = rig.copy_of(image)
         with rig.mounted(for_elidefs) as again:
             checked += acknowledged.check(rig, again.point, standing, f"{what}, by elidefs")
         rig.check_clean(for_elidefs, f"{what}, after replay by elidefs")

@@ -3,7 +3,8 @@
 After every sync that returned 0 one line `NAME LENGTH SEED` goes to stdout, unbuffered: file NAME starts with LENGTH bytes
 of content(SEED). Files are only ever extended or replaced as a whole under a new name, so a line stays true until a line
 `- NAME` announces the removal (before it is begun). Ends quietly when the mount goes away; any other error, also a write
-that stored less than it was given, is a line of its own. The live files are few enough for a volume of 64 MiB.
+that stored less than it was given, is a line of its own. At most 60 files of 200,000 bytes live at a
+time, 12 MB: the volume must have room for them.
 """
 
 import errno

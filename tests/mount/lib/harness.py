@@ -219,6 +219,12 @@ class Rig:
         run("mkfs." + fs, "-q", "-F", *mkfs_options, path)
         return path
 
+    def copy_of(self, path):
+        """With the same holes, so that a large and mostly empty image costs little."""
+        copy = self.new_path("copy")
+        run("cp", path, copy)
+        return copy
+
     def loop(self, path):
         """A loop device over the file; /dev/loopN."""
         return run("losetup", "--find", "--show", path)[1].strip()
