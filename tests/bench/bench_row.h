@@ -47,5 +47,6 @@ struct BenchOptions {
 
 void QuiesceRefBench(const BenchOptions& options, std::vector<BenchRow>* rows);
 void TagSetBench(const BenchOptions& options, std::vector<BenchRow>* rows);
+void NullDeviceBench(const BenchOptions& options, std::vector<BenchRow>* rows);
 
 }  // namespace elidefs::bench

@@ -52,6 +52,7 @@ int Main(int argc, char** argv) {
   std::vector<BenchRow> rows;
   QuiesceRefBench(options, &rows);
   TagSetBench(options, &rows);
+  NullDeviceBench(options, &rows);
   PrintTable(rows);
   if (json != nullptr && !WriteJson(rows, json)) {
     perror(json);
